@@ -1,0 +1,158 @@
+"""Long polls in line: who waits for which queue, in the order of arrival, and what wakes them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from penstock.domain.errors import OverLimit
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from penstock.domain.clock import Clock, Timer
+
+
+class _Line:
+    """The tickets of one queue, oldest first, and the instant at which something hidden comes due."""
+
+    __slots__ = ("due_at_ms", "parked", "tickets", "timer")
+
+    def __init__(self) -> None:
+        self.tickets: dict[Ticket, None] = {}
+        self.parked = 0
+        self.due_at_ms: int | None = None
+        self.timer: Timer | None = None
+
+
+class Ticket:
+    """A place in a line, taken with `with` before the first look, or a send between the look and the wait wakes nobody.
+
+    A ticket holds at most one signal. Waiting uses it up, and leaving with one passes it on, so that none is lost.
+    """
+
+    __slots__ = ("_line", "_parked", "_queue_id", "_signalled", "_waiters")
+
+    def __init__(self, waiters: Waiters, queue_id: int, line: _Line) -> None:
+        self._waiters = waiters
+        self._queue_id = queue_id
+        self._line = line
+        self._parked: asyncio.Future[None] | None = None
+        # Nobody parked means that nobody found the queue empty: look at once. Otherwise the others were here first.
+        self._signalled = line.parked == 0 or waiters.closed
+
+    def __enter__(self) -> Self:
+        self._line.tickets[self] = None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._line.tickets[self]
+        if self._signalled:
+            self._waiters.wake(self._queue_id)
+        self._waiters.tidy(self._queue_id)
+
+    def signal(self) -> bool:
+        """Say that a look is worth while; False if this was already known."""
+        if self._signalled:
+            return False
+        self._signalled = True
+        if self._parked is not None and not self._parked.done():
+            self._parked.set_result(None)
+        return True
+
+    async def wait(self, clock: Clock, until_ms: int) -> bool:
+        """Wait for a signal and use it up; False if `until_ms` came first."""
+        if not self._signalled:
+            self._parked = asyncio.get_running_loop().create_future()
+            self._line.parked += 1
+            deadline = clock.call_at(until_ms, self._give_up)
+            try:
+                await self._parked
+            finally:
+                deadline.cancel()
+                self._line.parked -= 1
+                self._parked = None
+        signalled, self._signalled = self._signalled, False
+        return signalled
+
+    def _give_up(self) -> None:
+        if self._parked is not None and not self._parked.done():
+            self._parked.set_result(None)
+
+
+class Waiters:
+    """All lines. Whoever makes a message leasable wakes as many tickets as there may be messages."""
+
+    def __init__(self, clock: Clock, *, per_queue_max: int) -> None:
+        self._clock = clock
+        self._per_queue_max = per_queue_max
+        self._lines: dict[int, _Line] = {}
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody may wait any more."""
+        return self._closed
+
+    def ticket(self, queue_id: int) -> Ticket:
+        """Make a ticket for the end of the queue's line."""
+        line = self._lines.get(queue_id)
+        if line is None:
+            line = self._lines[queue_id] = _Line()
+        if len(line.tickets) >= self._per_queue_max:
+            message = f"Too many receives are waiting on this queue. At most {self._per_queue_max} may."
+            raise OverLimit(message)
+        return Ticket(self, queue_id, line)
+
+    def wake(self, queue_id: int, count: int = 1) -> None:
+        """Signal the first `count` tickets in line that have no signal yet."""
+        line = self._lines.get(queue_id)
+        if line is None:
+            return
+        for ticket in line.tickets:
+            if count <= 0:
+                break
+            if ticket.signal():
+                count -= 1
+
+    def wake_all(self, queue_id: int) -> None:
+        """Signal every ticket in line, as when the queue is gone."""
+        self.wake(queue_id, self._per_queue_max)
+
+    def due_in(self, queue_id: int, delay_ms: int) -> None:
+        """Wake the first in line once `delay_ms` has passed, unless something is due earlier anyway."""
+        line = self._lines.get(queue_id)
+        if line is None or not line.tickets:
+            return
+        at_ms = self._clock.now_ms() + delay_ms
+        if line.due_at_ms is not None:
+            if line.due_at_ms <= at_ms:
+                return
+            self._disarm(line)
+        line.due_at_ms = at_ms
+        line.timer = self._clock.call_at(at_ms, lambda: self._come_due(queue_id, line))
+
+    def close(self) -> None:
+        """Let all who wait look once more and go, and nobody wait again."""
+        self._closed = True
+        for queue_id in list(self._lines):
+            self.wake_all(queue_id)
+
+    def tidy(self, queue_id: int) -> None:
+        """Forget a line in which nobody stands."""
+        line = self._lines.get(queue_id)
+        if line is not None and not line.tickets:
+            self._disarm(line)
+            del self._lines[queue_id]
+
+    def _come_due(self, queue_id: int, line: _Line) -> None:
+        line.due_at_ms = line.timer = None
+        self.wake(queue_id)
+
+    @staticmethod
+    def _disarm(line: _Line) -> None:
+        if line.timer is not None:
+            line.timer.cancel()
+        line.due_at_ms = line.timer = None

@@ -1,0 +1,1 @@
+"""The rules of queues and messages: values, limits, errors, time and ids, with no I/O."""

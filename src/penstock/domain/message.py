@@ -1,0 +1,134 @@
+"""Messages: as they are sent, as they are delivered, and the rules that make one acceptable."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from penstock.domain.errors import InvalidMessageContents, InvalidParameter
+
+NOT_ALLOWED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Any character that XML, and so a message, cannot hold."""
+
+_TOKEN = re.compile(r"[!-~]{1,128}")
+"""What group, deduplication and receive attempt ids are made of: printable ASCII without the space."""
+
+
+class Attribute(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A typed value that travels beside the body. `data_type` is String, Number or Binary, with an optional label."""
+
+    data_type: str
+    value: str | bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What the type and the value count towards the message's size."""
+        value = self.value if isinstance(self.value, bytes) else self.value.encode()
+        return len(self.data_type.encode()) + len(value)
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message that was accepted and has its id, about to be stored.
+
+    `group` names the tenant on a standard queue and the order's scope on a FIFO queue, where it is never None.
+    `deduplication_id` is given on FIFO queues only: the sender's, or the digest of the body.
+    """
+
+    message_id: str
+    body: str
+    attributes: dict[str, Attribute] = {}
+    trace_header: str | None = None
+    sender: str = ""
+    delay_ms: int = 0
+    group: str | None = None
+    deduplication_id: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One message as a receive delivers it.
+
+    `position` says where the store keeps it and means nothing elsewhere. `receipt` names this very delivery: it grows
+    with every lease, so an older one is stale. `receive_count` is what consumers are shown; unlike `receipt` it
+    starts again when the message moves to another queue, and is taken back when a lease is released undelivered.
+    """
+
+    position: int
+    receipt: int
+    message_id: str
+    body: str
+    attributes: dict[str, Attribute] = {}
+    trace_header: str | None = None
+    sender: str = ""
+    group: str | None = None
+    deduplication_id: str | None = None
+    sequence: int | None = None
+    sent_at_ms: int
+    first_received_at_ms: int
+    receive_count: int
+    dead_letter_source: str | None = None
+    """The ARN of the queue whose dead letter this is."""
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """Names one delivery of one message: what is inside a receipt handle."""
+
+    queue_id: int
+    position: int
+    receipt: int
+
+
+class VisibilityChange(msgspec.Struct, frozen=True, gc=False):
+    """A wish that a leased message stay hidden for `lease_ms` from now; 0 makes it visible at once."""
+
+    receipt: Receipt
+    lease_ms: int
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A stored message, or the earlier one that it repeats."""
+
+    message_id: str
+    sequence: int | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """An entry of a batch that was not stored, and why: `error` is the name of a `PenstockError`."""
+
+    error: str
+    reason: str
+
+
+SendResult = Sent | Refused
+
+
+def check_body(body: str) -> None:
+    """Refuse a body that is empty or holds characters that XML cannot."""
+    if not body:
+        message = "The request must contain the parameter MessageBody."
+        raise InvalidParameter(message)
+    if NOT_ALLOWED.search(body):
+        message = (
+            "Invalid characters found. Valid characters are #x9, #xA, #xD, #x20-#xD7FF, #xE000-#xFFFD and "
+            "#x10000-#x10FFFF."
+        )
+        raise InvalidMessageContents(message)
+
+
+def check_token(parameter: str, token: str) -> None:
+    """Refuse a group, deduplication or attempt id that is not 1 to 128 printable ASCII characters."""
+    if not _TOKEN.fullmatch(token):
+        message = (
+            f"Value {token} for parameter {parameter} is invalid. "
+            f"Reason: {parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
+        )
+        raise InvalidParameter(message)
+
+
+def size_bytes(body: str, attributes: dict[str, Attribute]) -> int:
+    """Count a message as its queue's limit counts it: body, and attribute names, types and values."""
+    # ASCII text, the common case, is as many bytes as characters and need not be encoded to be counted.
+    size = len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
+    for name, attribute in attributes.items():
+        size += len(name.encode()) + attribute.size_bytes
+    return size

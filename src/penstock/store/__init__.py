@@ -1,0 +1,1 @@
+"""The durable truth: one port, and its implementations on SQLite and PostgreSQL."""

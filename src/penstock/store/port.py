@@ -1,0 +1,239 @@
+"""What every store does, in the words of the domain; `tests/conformance` holds each implementation to it.
+
+Rules for all verbs:
+
+- A verb returns after its effects are durable. It happens wholly or not at all, in one transaction.
+- Concurrent calls are gathered and committed together; what one of them raises stays with that one.
+- *Now* is the store's: the injected clock on SQLite; on PostgreSQL the database's clock, or the injected one when
+  that is pinned. Within one store it never goes back.
+- Every verb may raise `StoreUnavailable`; then the caller does not know whether it happened, and may try again with the
+  same attempt key. A store resolves what it can resolve itself first.
+- Verbs that take a `Queue` act on the queue with that id as it is now. If it is gone they raise `QueueDoesNotExist`.
+  They take the policies (retention, redrive) from the value passed in, which may be a moment old on PostgreSQL.
+- A cancelled call may or may not have happened, like one that raised `StoreUnavailable`; but a cancelled lease gives
+  back whatever it leased, at once, as `release` does.
+
+A message is in one of three states: *delayed* (sent, never visible yet), *visible*, or *leased* (in flight). It is
+expired once `sent_at_ms + retention` has come, and from then on no verb delivers it, counted or not. Sweeping only
+removes what no verb shows any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from penstock.domain.message import Message, SendResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.domain.errors import PenstockError
+    from penstock.domain.message import Draft, Receipt, Refused, VisibilityChange
+    from penstock.domain.move import MoveTask
+    from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
+
+AttemptKey = bytes
+"""Names one request of one caller, the same on every retry of it: 16 to 32 bytes."""
+
+
+class Leased(msgspec.Struct, frozen=True, gc=False):
+    """What a lease gave. `next_in_ms` says, where it gave nothing, in how long something that is hidden now comes due.
+
+    None: nothing is hidden, only a change can make a message leasable. It may be too early, never too late. It is 0,
+    with or without messages, where the lease stopped at a bound on its work and is worth calling again.
+    """
+
+    messages: list[Message]
+    next_in_ms: int | None = None
+
+
+class Store(Protocol):
+    """The durable truth about queues and messages."""
+
+    @property
+    def secret(self) -> bytes:
+        """A random key of 32 bytes, made with the store and kept in it: it signs receipt handles."""
+
+    def listen(self, ready: Callable[[int, int], None]) -> None:
+        """Have `ready(queue_id, count)` called on the event loop whenever messages may have become leasable sooner
+        than told.
+
+        That is after the commit of an append, a dead-letter or task move into the queue, a release, a visibility change
+        to an earlier instant, and on FIFO also of a delete or change that may unblock a group. `count` is a hint of
+        how many. Other nodes' changes are reported too, soon but not surely.
+        """
+
+    async def close(self) -> None:
+        """Finish what is under way, refuse what comes after, and let go of all resources."""
+
+    async def ping(self) -> None:
+        """Return if the store can be read and written; raise `StoreUnavailable` if it cannot."""
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def create_queue(
+        self, name: QueueName, attributes: QueueAttributes, tags: Mapping[str, str]
+    ) -> tuple[Queue, bool]:
+        """Create a queue and return it with True; or return the one that has this name, unchanged, with False.
+
+        Raises `QueueDeletedRecently` within `limits.name_reuse_ms` of the deletion of one of this name.
+        """
+
+    async def find_queue(self, name: QueueName) -> Queue:
+        """Return a queue, or raise `QueueDoesNotExist`.
+
+        Cheap enough for every request: stores keep a cache, which on PostgreSQL may be a second behind other nodes.
+        """
+
+    async def list_queues(
+        self,
+        region: str,
+        account: str,
+        *,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> list[Queue]:
+        """Return queues in the order of their names, from the first name that is greater than `after`."""
+
+    async def dead_letter_sources(self, name: QueueName, *, after: str = "", limit: int) -> list[Queue]:
+        """Return the queues whose redrive policy names this one, in the order of their names, after `after`."""
+
+    async def save_queue(
+        self,
+        queue: Queue,
+        *,
+        attributes: QueueAttributes | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Queue | None:
+        """Replace the attributes, the tags, or both; return None if the revision is not `queue.revision` any more."""
+
+    async def delete_queue(self, queue: Queue) -> None:
+        """Delete a queue with all its messages, at a cost that does not depend on how many there are."""
+
+    async def purge_queue(self, queue: Queue) -> None:
+        """Remove all messages of a queue, leased and delayed ones too, at a cost that does not depend on how many
+        there are.
+
+        Deduplication windows, outcomes and sequence numbers go on. Raises `PurgeInProgress` within
+        `limits.purge_interval_ms` of the last purge.
+        """
+
+    async def count_messages(self, queue: Queue) -> Counts:
+        """Count the messages without walking over them. Expired ones may be counted until they are swept.
+
+        On PostgreSQL the answer may be a moment old, never when the time is pinned.
+        """
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        queue: Queue,
+        drafts: Sequence[Draft | Refused],
+        *,
+        attempt: AttemptKey | None = None,
+    ) -> list[SendResult]:
+        """Store the drafts, in order, all in one transaction, and answer for each; what is `Refused` stays so.
+
+        With an attempt key, an earlier append with that key within `limits.outcome_window_ms` decides everything: its
+        answer is returned, also for a queue that was since purged or changed, and nothing is written. Otherwise the
+        answer is kept with the key, in the same transaction as the messages. (An append of nothing but refusals keeps
+        nothing.)
+
+        On FIFO, a draft whose deduplication id was stored within `limits.deduplication_window_ms`, in the queue or in
+        its group as the scope says, is not stored: the answer is the first one's id and sequence number. Two such
+        drafts in one call count too. Sequence numbers grow in the order of commits within a group, and survive
+        restarts and purges.
+        """
+
+    async def outcome(self, attempt: AttemptKey) -> list[SendResult] | None:
+        """Return the answer kept with the key of an earlier append, whatever became of its queue, or None."""
+
+    async def lease(
+        self,
+        queue: Queue,
+        *,
+        count: int,
+        lease_ms: int,
+        attempt: AttemptKey | None = None,
+    ) -> Leased:
+        """Lease up to `count` visible messages for `lease_ms`, hiding them until then. Never waits for messages.
+
+        Each delivery has a `receipt` greater than any before of that message. With `lease_ms` 0 the message is
+        delivered and stays visible, but comes once in one call.
+
+        - Standard queues: oldest first as far as that is cheap. Among messages with a group, those of groups with fewer
+          messages in flight come first; messages without a group count as a group with nothing in flight; then older
+          first.
+        - FIFO: strictly by sequence number within a group; none from a group of which any message is leased; several
+          of one group may come in one call, adjacent and in order. A delayed message holds back its group.
+        - Expired messages are skipped, and may be removed.
+        - With a redrive policy whose dead-letter queue exists: a message whose `receive_count` has reached
+          `max_receive_count` is not delivered but moved, in this same transaction. It keeps its message id; it arrives
+          visible, with a receive count of 0, `dead_letter_source` set to this queue's ARN (if it was not set by an
+          earlier queue, then replaced), its sent time kept on a standard queue, and renewed (with a new sequence
+          number in the same group) on FIFO. Old receipts of it are stale. Without such a queue it is delivered.
+        - Raises `OverLimit` when as many messages of the queue are leased as `limits` allow; gives fewer than asked
+          to stay within.
+        - With an attempt key: if an earlier lease with that key (within `limits.outcome_window_ms`) gave messages of
+          which any is still leased under the same receipt, those are the answer again, with the same receipts and
+          counts, and their lease is renewed to `lease_ms` from now (never shortened). Otherwise it is a new lease.
+        """
+
+    async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
+        """Undo deliveries that never reached their consumer: visible at once, and `receive_count` as before the lease.
+
+        The receipts become stale. Receipts that are stale already are passed over.
+        """
+
+    async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:
+        """Delete the messages that these receipts name. Each entry is judged by itself; None is success.
+
+        A receipt whose message is gone: success. A stale receipt: success without effect on a standard queue,
+        `ReceiptHandleExpired` on FIFO. A current receipt whose lease is over deletes on a standard queue, and is
+        `ReceiptHandleExpired` on FIFO.
+        """
+
+    async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
+        """Hide leased messages for another time from now on. Each entry is judged by itself; None is success.
+
+        `MessageNotInFlight` for a stale receipt, a lease that is over, or a message that is gone (on FIFO, a stale
+        receipt or a lease that is over is `ReceiptHandleExpired`). `InvalidParameter` if the end would lie more than
+        `limits.lease_ms_max` after the lease began.
+        """
+
+    # -- message move tasks -----------------------------------------------------------------------
+
+    async def start_move(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
+        """Begin to move the visible messages of `source`. Raises `UnsupportedOperation` while one is running for it."""
+
+    async def cancel_move(self, task_id: str) -> MoveTask:
+        """Stop a running task and return it. Raises `MoveTaskDoesNotExist` if it is not running."""
+
+    async def list_moves(self, source: Queue, *, limit: int) -> list[MoveTask]:
+        """Return the tasks of a queue, newest first. At least `limits.moves_kept_per_queue_max` are kept."""
+
+    async def advance_moves(self) -> int | None:
+        """Do one bounded step of every running task that is due; say in how many ms the next step is due, None if
+        none runs.
+
+        A step moves at most `limits.sweep_rows_max` messages, and so many that the rate holds (a tenth of a second's
+        worth, at least one; the next step is due when the rate allows). Pacing and progress are in the store: any node
+        may call this at any time, also after a restart. A moved message is a new one: a new id from the id source, sent
+        now, receive count 0, visible at once whatever its delay was, no `dead_letter_source`, on FIFO with a new
+        sequence number in its group, in order and without regard to deduplication. A task completes when its source has
+        no visible message left (FIFO: none at the head of an unblocked group); it fails when its destination is gone,
+        or has no destination and meets a message whose `dead_letter_source` is None or gone.
+        """
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def sweep(self) -> bool:
+        """Do one bounded pass of upkeep and say whether there is more to do at once.
+
+        Removes up to about `limits.sweep_rows_max` of: expired messages, messages of purged and deleted queues,
+        outcomes and deduplication entries past their windows, ended move tasks beyond those kept, names free again.
+        """

@@ -1,0 +1,1 @@
+"""Bytes to shapes and back, without any networking."""

@@ -1,0 +1,72 @@
+"""Time that is moved by hand, and time that flows."""
+
+import asyncio
+
+import pytest
+
+from penstock.domain.clock import ManualClock, SystemClock, sleep_until
+
+
+async def test_manual_time_stands_still_until_it_is_moved() -> None:
+    clock = ManualClock(start_ms=1_000)
+    assert clock.now_ms() == clock.pinned_ms == 1_000
+    await clock.advance(seconds=1.5, ms=1)
+    assert clock.now_ms() == 2_501
+
+
+async def test_timers_fire_in_the_order_of_their_instants_and_see_their_own_time() -> None:
+    clock = ManualClock(start_ms=0)
+    fired: list[tuple[str, int]] = []
+    clock.call_at(300, lambda: fired.append(("late", clock.now_ms())))
+    clock.call_at(100, lambda: fired.append(("early", clock.now_ms())))
+    clock.call_at(100, lambda: fired.append(("early too", clock.now_ms())))
+    await clock.advance(ms=299)
+    assert fired == [("early", 100), ("early too", 100)]
+    await clock.advance(ms=1)
+    assert fired[-1] == ("late", 300)
+
+
+async def test_a_cancelled_timer_never_fires() -> None:
+    clock = ManualClock()
+    fired: list[bool] = []
+    clock.call_at(clock.now_ms() + 10, lambda: fired.append(True)).cancel()
+    await clock.advance(ms=10)
+    assert not fired
+
+
+async def test_a_timer_in_the_past_fires_without_moving_time() -> None:
+    clock = ManualClock()
+    fired = asyncio.Event()
+    clock.call_at(clock.now_ms(), fired.set)
+    await clock.advance()
+    assert fired.is_set()
+
+
+async def test_a_timer_set_by_a_timer_fires_within_the_same_advance() -> None:
+    clock = ManualClock(start_ms=0)
+    fired: list[int] = []
+    clock.call_at(10, lambda: clock.call_at(20, lambda: fired.append(clock.now_ms())))
+    await clock.advance(ms=30)
+    assert fired == [20]
+
+
+async def test_time_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="backwards"):
+        await ManualClock().advance(ms=-1)
+
+
+async def test_sleepers_wake_at_their_instant_fourteen_days_away() -> None:
+    clock = ManualClock()
+    sleeper = asyncio.create_task(sleep_until(clock, clock.now_ms() + 14 * 86_400_000))
+    await clock.advance(seconds=14 * 86_400 - 0.001)
+    assert not sleeper.done()
+    await clock.advance(ms=1)
+    assert sleeper.done()
+
+
+async def test_system_time_flows_and_is_not_pinned() -> None:
+    clock = SystemClock()
+    assert clock.pinned_ms is None
+    start_ms = clock.now_ms()
+    await sleep_until(clock, start_ms + 2)
+    assert clock.now_ms() >= start_ms + 1

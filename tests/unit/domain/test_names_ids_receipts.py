@@ -1,0 +1,105 @@
+"""Names, ids, receipt handles and failpoints."""
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.domain.errors import InvalidParameter, PenstockError, ReceiptHandleInvalid, StoreUnavailable
+from penstock.domain.failpoints import Failpoints
+from penstock.domain.ids import CountedIds, RandomIds
+from penstock.domain.message import Receipt
+from penstock.domain.queue import QueueName
+from penstock.domain.receipt import ReceiptHandles
+
+HANDLES = ReceiptHandles(b"k" * 32)
+
+
+@pytest.mark.parametrize("name", ["a", "A-b_9", "x" * 80, "a.fifo", "x" * 75 + ".fifo"])
+def test_good_names_pass(name: str) -> None:
+    QueueName("r", "a", name).check()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 81, "a b", "a.b", ".fifo", "x" * 76 + ".fifo", "a.FIFO", "é"])
+def test_bad_names_are_refused(name: str) -> None:
+    with pytest.raises(InvalidParameter):
+        QueueName("r", "a", name).check()
+
+
+def test_an_arn_is_read_back() -> None:
+    name = QueueName("eu-west-1", "123456789012", "orders.fifo")
+    assert QueueName.from_arn(name.arn) == name
+    assert name.fifo
+
+
+@pytest.mark.parametrize(
+    "arn", ["", "orders", "arn:aws:sns:r:a:n", "arn:aws:sqs:r:a", "arn:aws:sqs:r:a:n:m", "arn:aws:sqs:::"]
+)
+def test_other_texts_are_no_arns(arn: str) -> None:
+    with pytest.raises(InvalidParameter):
+        QueueName.from_arn(arn)
+
+
+def test_random_ids_are_version_4_uuids_and_differ() -> None:
+    ids = [RandomIds().new_id() for _ in range(1_000)]
+    assert len(set(ids)) == 1_000
+    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 4 for text in ids)
+    assert {uuid.UUID(text).variant for text in ids} == {uuid.RFC_4122}
+
+
+def test_counted_ids_repeat_from_run_to_run() -> None:
+    ids = CountedIds()
+    assert [ids.new_id(), ids.new_id()] == [str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]
+
+
+@given(
+    st.builds(
+        Receipt,
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**63 - 1),
+        st.integers(0, 2**32 - 1),
+    )
+)
+def test_handles_are_read_back(receipt: Receipt) -> None:
+    handle = HANDLES.encode(receipt)
+    assert HANDLES.decode(handle) == receipt
+    assert "=" not in handle
+
+
+@given(st.text(max_size=60))
+def test_other_texts_are_no_handles(text: str) -> None:
+    with pytest.raises(ReceiptHandleInvalid):
+        HANDLES.decode(text)
+
+
+def test_a_handle_that_was_tampered_with_or_made_elsewhere_is_refused() -> None:
+    handle = HANDLES.encode(Receipt(1, 2, 3))
+    for forged in (handle[:-1], handle + "AAAA", "B" + handle[1:], handle + "\n", handle.swapcase()):
+        with pytest.raises(ReceiptHandleInvalid):
+            HANDLES.decode(forged)
+    with pytest.raises(ReceiptHandleInvalid):
+        ReceiptHandles(b"other" * 6).decode(handle)
+
+
+async def test_a_failpoint_acts_once_and_in_order() -> None:
+    failpoints = Failpoints()
+    passed: list[str] = []
+
+    async def act() -> None:
+        passed.append("awaited")
+
+    def fail() -> None:
+        raise StoreUnavailable("gone")
+
+    assert not failpoints
+    failpoints.arm("here", act)
+    failpoints.arm("here", fail)
+    await failpoints.reach("elsewhere")
+    await failpoints.reach("here")
+    assert passed == ["awaited"]
+    assert failpoints.armed("here")
+    with pytest.raises(PenstockError, match="gone"):
+        await failpoints.reach("here")
+    assert not failpoints
+    await failpoints.reach("here")
