@@ -1,0 +1,55 @@
+"""Brings a database file to the schema that this version works with, or refuses it."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from penstock.domain.errors import StoreIncompatible
+
+if TYPE_CHECKING:
+    import apsw
+
+APPLICATION_ID = 0x50454E53
+"""Marks a file as ours: PENS, in the header that `file(1)` reads."""
+
+MIGRATIONS = ("schema.sql",)
+"""The steps, in order: the file at index N brings the schema from version N to N + 1."""
+
+_SECRET_BYTES = 32
+
+
+def migrate(db: apsw.Connection, path: str) -> None:
+    """Run the steps that the file lacks, all in one transaction. Raises `StoreIncompatible` for a newer or foreign file."""
+    version: int = db.pragma("user_version")
+    application_id: int = db.pragma("application_id")
+    empty = not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    if application_id != APPLICATION_ID and not (empty and application_id == 0 and version == 0):
+        message = f"The file {path} is a SQLite database, but not a Penstock store."
+        raise StoreIncompatible(message)
+    if version > len(MIGRATIONS):
+        message = (
+            f"The store {path} was written by a newer version of Penstock "
+            f"(schema {version}; this version knows {len(MIGRATIONS)}). Upgrade Penstock to open it."
+        )
+        raise StoreIncompatible(message)
+    if version == len(MIGRATIONS):
+        return
+    with db:
+        for name in MIGRATIONS[version:]:
+            db.execute((files(__package__) / name).read_text(encoding="utf-8"))
+        db.execute(
+            "INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?), ('next_partition', 1)",
+            (os.urandom(_SECRET_BYTES),),
+        )
+        db.pragma("application_id", APPLICATION_ID)
+        db.pragma("user_version", len(MIGRATIONS))
+
+
+def read_secret(db: apsw.Connection) -> bytes:
+    """Read the key that was made with the store."""
+    secret = db.execute("SELECT value FROM meta WHERE name = 'secret'").get
+    assert isinstance(secret, bytes)
+    assert len(secret) == _SECRET_BYTES
+    return secret
