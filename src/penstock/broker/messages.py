@@ -138,8 +138,7 @@ class Messages:
             leased = await self._lease(await self._same(queue), count, lease_ms, attempt)
             if leased.messages or not signalled or self._waiters.closed:
                 return leased
-            if leased.next_in_ms is not None:
-                self._waiters.due_in(queue.id, leased.next_in_ms)
+            self._waiters.found_nothing(queue.id, leased.next_in_ms)
 
     async def _same(self, queue: Queue) -> Queue:
         """Return the queue as it is now, and refuse another one that took its name meanwhile."""
@@ -153,9 +152,8 @@ class Messages:
         leased = await self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
         if leased.messages:
             # Those who still wait have to know when this lease runs out, and whether it left something for them.
-            self._waiters.due_in(queue.id, lease_ms)
-            if len(leased.messages) == count or leased.next_in_ms == 0:
-                self._waiters.wake(queue.id)
+            more = len(leased.messages) == count or leased.next_in_ms == 0
+            self._waiters.took(queue.id, lease_ms, more=more)
         return leased
 
     def _check_receive(self, count: int, lease_ms: int, wait_ms: int) -> None:

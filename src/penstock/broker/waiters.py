@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Self
 
 from penstock.domain.errors import OverLimit
@@ -14,30 +15,36 @@ if TYPE_CHECKING:
 
 
 class _Line:
-    """The tickets of one queue, oldest first, and the instant at which something hidden comes due."""
+    """The tickets of one queue, oldest first, and the instant at which something hidden comes due.
 
-    __slots__ = ("due_at_ms", "parked", "tickets", "timer")
+    `due_passed` says that this instant has come and that nobody has asked since for the next one.
+    """
+
+    __slots__ = ("due_at_ms", "due_passed", "parked", "tickets", "timer")
 
     def __init__(self) -> None:
         self.tickets: dict[Ticket, None] = {}
         self.parked = 0
         self.due_at_ms: int | None = None
+        self.due_passed = False
         self.timer: Timer | None = None
 
 
 class Ticket:
     """A place in a line, taken with `with` before the first look, or a send between the look and the wait wakes nobody.
 
-    A ticket holds at most one signal. Waiting uses it up, and leaving with one passes it on, so that none is lost.
+    A ticket holds at most one signal, which is used up by the look that follows the wait. Leaving with one, or in the
+    middle of that look, passes it on, so that none is lost.
     """
 
-    __slots__ = ("_line", "_parked", "_queue_id", "_signalled", "_waiters")
+    __slots__ = ("_line", "_looking", "_parked", "_queue_id", "_signalled", "_waiters")
 
     def __init__(self, waiters: Waiters, queue_id: int, line: _Line) -> None:
         self._waiters = waiters
         self._queue_id = queue_id
         self._line = line
         self._parked: asyncio.Future[None] | None = None
+        self._looking = False
         # Nobody parked means that nobody found the queue empty: look at once. Otherwise the others were here first.
         self._signalled = line.parked == 0 or waiters.closed
 
@@ -49,35 +56,32 @@ class Ticket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del self._line.tickets[self]
-        if self._signalled:
+        if self._signalled or (self._looking and kind is not None):
             self._waiters.wake(self._queue_id)
         self._waiters.tidy(self._queue_id)
 
-    def signal(self) -> bool:
-        """Say that a look is worth while; False if this was already known."""
-        if self._signalled:
-            return False
+    def signal(self) -> None:
+        """Say that a look is worth while."""
         self._signalled = True
-        if self._parked is not None and not self._parked.done():
-            self._parked.set_result(None)
-        return True
+        self._unpark()
 
     async def wait(self, clock: Clock, until_ms: int) -> bool:
         """Wait for a signal and use it up; False if `until_ms` came first."""
+        self._looking = False
         if not self._signalled:
             self._parked = asyncio.get_running_loop().create_future()
             self._line.parked += 1
-            deadline = clock.call_at(until_ms, self._give_up)
+            deadline = clock.call_at(until_ms, self._unpark)
             try:
                 await self._parked
             finally:
                 deadline.cancel()
                 self._line.parked -= 1
                 self._parked = None
-        signalled, self._signalled = self._signalled, False
-        return signalled
+        self._looking, self._signalled = self._signalled, False
+        return self._looking
 
-    def _give_up(self) -> None:
+    def _unpark(self) -> None:
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
@@ -107,32 +111,36 @@ class Waiters:
         return Ticket(self, queue_id, line)
 
     def wake(self, queue_id: int, count: int = 1) -> None:
-        """Signal the first `count` tickets in line that have no signal yet."""
+        """Signal the first `count` tickets in line.
+
+        One that has a signal already covers this one too: its look is yet to come, and if it then takes all that it
+        asked for, the next in line is woken. More signals than messages would let later tickets overtake earlier ones.
+        """
         line = self._lines.get(queue_id)
-        if line is None:
-            return
-        for ticket in line.tickets:
-            if count <= 0:
-                break
-            if ticket.signal():
-                count -= 1
+        if line is not None:
+            for ticket in itertools.islice(line.tickets, count):
+                ticket.signal()
 
     def wake_all(self, queue_id: int) -> None:
         """Signal every ticket in line, as when the queue is gone."""
         self.wake(queue_id, self._per_queue_max)
 
-    def due_in(self, queue_id: int, delay_ms: int) -> None:
-        """Wake the first in line once `delay_ms` has passed, unless something is due earlier anyway."""
+    def found_nothing(self, queue_id: int, next_in_ms: int | None) -> None:
+        """Note that a look found nothing. Once something hidden comes due, the first in line is woken."""
         line = self._lines.get(queue_id)
-        if line is None or not line.tickets:
-            return
-        at_ms = self._clock.now_ms() + delay_ms
-        if line.due_at_ms is not None:
-            if line.due_at_ms <= at_ms:
-                return
-            self._disarm(line)
-        line.due_at_ms = at_ms
-        line.timer = self._clock.call_at(at_ms, lambda: self._come_due(queue_id, line))
+        if line is not None:
+            line.due_passed = False
+            if next_in_ms is not None:
+                self._arm(queue_id, line, next_in_ms)
+
+    def took(self, queue_id: int, lease_ms: int, *, more: bool) -> None:
+        """Note that a look took messages for `lease_ms`, and whether it may have left `more` for the next in line."""
+        line = self._lines.get(queue_id)
+        if line is not None:
+            self._arm(queue_id, line, lease_ms)
+            # The look that a due instant causes is the one that asks for the next; took it a message, it did not.
+            if more or line.due_passed:
+                self.wake(queue_id)
 
     def close(self) -> None:
         """Let all who wait look once more and go, and nobody wait again."""
@@ -149,7 +157,16 @@ class Waiters:
 
     def _come_due(self, queue_id: int, line: _Line) -> None:
         line.due_at_ms = line.timer = None
+        line.due_passed = True
         self.wake(queue_id)
+
+    def _arm(self, queue_id: int, line: _Line, delay_ms: int) -> None:
+        """Set the timer, unless it is set for an earlier instant anyway."""
+        at_ms = self._clock.now_ms() + delay_ms
+        if line.due_at_ms is None or at_ms < line.due_at_ms:
+            self._disarm(line)
+            line.due_at_ms = at_ms
+            line.timer = self._clock.call_at(at_ms, lambda: self._come_due(queue_id, line))
 
     @staticmethod
     def _disarm(line: _Line) -> None:

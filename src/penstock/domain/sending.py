@@ -69,7 +69,8 @@ def accept(queue: Queue, outgoing: Outgoing, *, message_id: str, sender: str, li
 
 def _delay_ms(queue: Queue, outgoing: Outgoing, limits: Limits) -> int:
     delay_s = outgoing.delay_s
-    if delay_s is None:
+    # On a FIFO queue only the queue has a delay; SQS takes a message's zero for no word about it.
+    if delay_s is None or (queue.fifo and delay_s == 0):
         return queue.attributes.delay_s * SECOND_MS
     if not 0 <= delay_s * SECOND_MS <= limits.delay_ms_max:
         message = (

@@ -21,7 +21,7 @@ _SECRET_BYTES = 32
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
-    """Run the steps that the file lacks, all in one transaction. Raises `StoreIncompatible` for a newer or foreign file."""
+    """Run the steps that the file lacks, in one transaction. Raises `StoreIncompatible` for a newer or foreign file."""
     version: int = db.pragma("user_version")
     application_id: int = db.pragma("application_id")
     empty = not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()

@@ -12,8 +12,8 @@ from penstock.domain.errors import StoreInUse, StoreUnavailable
 class Owner:
     """Holds `PATH.lock` for as long as the store is open.
 
-    The operating system lets go of it when the process ends, however it ends; the file itself stays, as removing it would
-    let two processes hold two files of the same name.
+    The operating system lets go of it when the process ends, however it ends. The file stays, as removing it would let
+    two processes hold two files of the same name.
     """
 
     def __init__(self, path: str) -> None:

@@ -14,7 +14,7 @@ PARTITION_MAX = (1 << _PARTITION_BITS) - 1
 """So many partitions, queues and what the sweeper has yet to clear, there can be at once."""
 
 TRACKED = 1 << _SEQUENCE_BITS
-"""The lane of messages with a delivery from the start: delayed ones and those with a group. Fresh ones have 0 here."""
+"""The lane of messages with a delivery from the start: delayed, grouped, or dead elsewhere. Fresh ones have 0."""
 
 
 def first_position(partition: int) -> int:

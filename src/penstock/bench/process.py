@@ -1,0 +1,80 @@
+"""This process: the event loop that benchmarks run on, its garbage collector, and the memory it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+Result = TypeVar("Result")
+
+_PROC = Path("/proc/self")
+_GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def loop_name() -> str:
+    """Name the kind of event loop that runs."""
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 # It exists on some systems only.
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(main: Coroutine[None, None, Result]) -> Result:
+    """Run to the end, on uvloop if it is installed, with a garbage collector that seldom walks over what is alive."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(main)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def forget_peak_memory() -> None:
+    """Let the peak start again from what is used now, where the system can do that."""
+    try:
+        (_PROC / "clear_refs").write_text("5")
+    except OSError:
+        return  # The peak is then that of the whole life of the process, which is an upper bound.
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory (resident set) that the process had since the peak was last forgotten."""
+    return _status_bytes("VmHWM") or _lifetime_peak_bytes()
+
+
+def memory_bytes() -> int:
+    """Return the memory (resident set) that the process has now; the peak, where the system tells no more."""
+    return _status_bytes("VmRSS") or _lifetime_peak_bytes()
+
+
+def _status_bytes(field: str) -> int | None:
+    try:
+        lines = (_PROC / "status").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def _lifetime_peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

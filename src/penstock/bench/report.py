@@ -1,0 +1,140 @@
+"""Reports as tables for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich import box
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from penstock.bench.compare import CompareReport
+    from penstock.bench.findings import Figure, Section
+    from penstock.bench.rounds import Ratio, Trial
+    from penstock.bench.store_run import StoreReport
+    from penstock.bench.timing import Rate
+
+
+def to_json(report: StoreReport | CompareReport) -> str:
+    """Write a report so that programs and people can read it."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def save(report: CompareReport, folder: Path) -> Path:
+    """Write a report into a file of this folder that is named after its instant."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"compare-{report.started_at.replace(':', '').replace('-', '')}.json"
+    path.write_text(to_json(report) + "\n")
+    return path
+
+
+def print_store(report: StoreReport, console: Console) -> None:
+    """Show what was found about one store."""
+    workload = report.plan.workload
+    kind = f"FIFO, {workload.groups:,} groups" if workload.fifo else "standard"
+    keys = "with" if workload.attempts else "without"
+    console.print(f"[bold]{report.store}[/] ({kind} queue, {report.event_loop})", highlight=False)
+    console.print(
+        f"{workload.callers} callers, batches of {workload.batch}, bodies of {workload.body_bytes:,} bytes, "
+        f"{keys} attempt keys, {report.plan.messages:,} messages a measurement",
+        highlight=False,
+    )
+    table = _rates_table()
+    for name, rate in zip(("send", "receive", "delete"), msgspec.structs.astuple(report.phases), strict=True):
+        _add_rate(table, name, rate)
+    for trial in report.lifecycles:
+        _add_trial(table, trial)
+    console.print(table)
+    for each in report.ratios:
+        _print_ratio(each, console)
+    console.print(f"opening: {report.open_ms:,.0f} ms", highlight=False)
+    memory = f"{_mb(report.memory_start_bytes)} before, {_mb(report.memory_peak_bytes)} at the peak"
+    if report.backlog is not None:
+        backlog = report.backlog
+        memory += f", {_mb(backlog.memory_peak_bytes)} with {backlog.messages:,} waiting"
+        if backlog.reopen_ms is not None:
+            console.print(f"opening with {backlog.messages:,} waiting: {backlog.reopen_ms:,.0f} ms", highlight=False)
+        console.print(f"filling: {backlog.fill_per_s:,.0f} messages/s", highlight=False)
+    console.print(f"memory of this process: {memory}", highlight=False)
+    if not report.swept:
+        console.print("The queues are deleted; their messages are left to be swept by a server.", highlight=False)
+
+
+def print_compare(report: CompareReport, console: Console) -> None:
+    """Show what a comparison found."""
+    extent = report.extent
+    console.print(
+        f"{report.machine}, {report.event_loop}; {extent.callers} callers, bodies of {extent.body_bytes:,} bytes, "
+        f"{extent.rounds} rounds in turn of {extent.seconds:g} s",
+        highlight=False,
+    )
+    for section in report.sections:
+        _print_section(section, console)
+    for note in report.notes:
+        console.print(note, highlight=False)
+
+
+def _print_section(section: Section, console: Console) -> None:
+    console.print()
+    table = _rates_table(section.title)
+    for trial in section.trials:
+        _add_trial(table, trial)
+    console.print(table)
+    for each in section.ratios:
+        _print_ratio(each, console)
+    for figure in section.figures:
+        _print_figure(figure, console)
+
+
+def _rates_table(title: str | None = None) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("")
+    for heading in ("messages/s", "CPU µs", "p50 ms", "p90 ms", "p99 ms", "max ms"):
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _add_trial(table: Table, trial: Trial) -> None:
+    """Show the round that is the median, or the better of the two in the middle."""
+    ordered = sorted(trial.rounds, key=lambda rate: rate.messages_per_s)
+    _add_rate(table, trial.name, ordered[len(ordered) // 2])
+
+
+def _add_rate(table: Table, name: str, rate: Rate) -> None:
+    latency = rate.latency
+    table.add_row(
+        name,
+        f"{rate.messages_per_s:,.0f}",
+        f"{rate.cpu_us_per_message:,.1f}",
+        *(f"{value:,.2f}" for value in (latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.max_ms)),
+    )
+
+
+def _print_ratio(each: Ratio, console: Console) -> None:
+    wanted = "" if each.wanted is None else f"  (at least {each.wanted:g} is wanted)"
+    _print_judged(f"{each.name}: {each.value:.2f}{wanted}", console, reached=each.reached)
+
+
+def _print_figure(figure: Figure, console: Console) -> None:
+    wanted = "" if figure.wanted_max is None else f"  (at most {figure.wanted_max:,g} is wanted)"
+    _print_judged(f"{figure.name}: {figure.value:,.1f} {figure.unit}{wanted}", console, reached=figure.reached)
+
+
+def _print_judged(text: str, console: Console, *, reached: bool) -> None:
+    console.print(text, style=None if reached else "bold red", highlight=False)
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"

@@ -1,0 +1,40 @@
+"""The command line: `penstock serve`, `penstock bench`, `penstock --version`."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import cyclopts
+
+from penstock import __version__
+
+app = cyclopts.App(
+    name="penstock",
+    help="Durable queues and jobs, with an SQS-compatible server on SQLite or PostgreSQL.",
+    version=__version__,
+    version_flags=["--version"],
+    help_flags=["--help", "-h"],
+)
+# By name, so that a command's modules are loaded only when it runs.
+app.command(
+    "penstock.cli.serve:serve",
+    name="serve",
+    help="""Run the server until it is told to stop (SIGTERM, or Ctrl-C).
+
+    It prints one line with its address once it takes requests. Any AWS SDK works with it, told the endpoint, with any
+    credentials: boto3.client("sqs", endpoint_url="http://127.0.0.1:9324", region_name="us-east-1").
+    """,
+    # For the server alone: a benchmark must not find its store in the environment.
+    config=cyclopts.config.Env("PENSTOCK_", command=False),
+)
+if importlib.util.find_spec("penstock.cli.bench") is not None:
+    app.command(
+        "penstock.cli.bench:app",
+        name="bench",
+        help="Measure the stores. Figures are of this machine: read them as ratios.",
+    )
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit with its result."""
+    app()

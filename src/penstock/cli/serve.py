@@ -1,0 +1,104 @@
+"""`penstock serve`: runs the server in the foreground."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+_NETWORK = Group.create_ordered("Network")
+_STORAGE = Group.create_ordered("Storage and time")
+_SQS = Group.create_ordered("SQS")
+_LOGS = Group.create_ordered("Logs")
+
+
+def serve(  # noqa: PLR0913 - one for each flag
+    *,
+    host: Annotated[str, Parameter(group=_NETWORK)] = "127.0.0.1",
+    port: Annotated[int, Parameter(group=_NETWORK)] = 9324,
+    insecure: Annotated[bool, Parameter(group=_NETWORK, negative="")] = False,
+    tls_certificate: Annotated[str | None, Parameter(group=_NETWORK)] = None,
+    tls_key: Annotated[str | None, Parameter(group=_NETWORK)] = None,
+    store: Annotated[str, Parameter(group=_STORAGE)] = "sqlite:./data/penstock.db",
+    clock: Annotated[Literal["system", "manual"], Parameter(group=_STORAGE)] = "system",
+    public_url: Annotated[str | None, Parameter(group=_SQS)] = None,
+    region: Annotated[str, Parameter(group=_SQS)] = "us-east-1",
+    account: Annotated[str, Parameter(group=_SQS)] = "000000000000",
+    purge_interval: Annotated[int, Parameter(group=_SQS)] = 60,
+    name_reuse_delay: Annotated[int, Parameter(group=_SQS)] = 60,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(group=_LOGS)] = "info",
+    log_format: Annotated[Literal["console", "json"], Parameter(group=_LOGS)] = "console",
+) -> int:
+    """Run the server until it is told to stop.
+
+    Parameters
+    ----------
+    host
+        The address to listen on. Others than those of this machine alone need --insecure.
+    port
+        The port to listen on; 0 takes any free one.
+    insecure
+        Listen on an address that other machines reach, although nobody has to prove who they are.
+    tls_certificate
+        A file with the server's certificate (PEM, with its chain), to speak HTTPS.
+    tls_key
+        A file with the certificate's key.
+    store
+        Where everything is kept: sqlite:PATH, postgresql://HOST/DATABASE, or memory: to keep nothing.
+    clock
+        manual: time stands still until POST /_penstock/clock/advance {"seconds": 30} moves it. For tests only.
+    public_url
+        How clients reach this server, for the queue URLs that it gives out. Unset, each client gets the host it used.
+    region
+        The region of requests that name none in their signature.
+    account
+        The account that queues belong to.
+    purge_interval
+        How many seconds after a purge the next one of that queue is refused; 0 lets all through.
+    name_reuse_delay
+        For how many seconds after a queue was deleted its name stays taken; 0 frees it at once.
+    log_level
+        The least that is worth a line.
+    log_format
+        For people or for machines. Logs go to stderr.
+    """
+    from penstock.domain.errors import PenstockError
+    from penstock.server.config import ServerConfig, StartFailure
+    from penstock.server.logs import configure_logging
+    from penstock.server.process import run
+
+    config = ServerConfig(
+        host=host,
+        port=port,
+        store=store,
+        clock=clock,
+        insecure=insecure,
+        region=region,
+        account=account,
+        public_url=public_url,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        purge_interval_s=purge_interval,
+        name_reuse_s=name_reuse_delay,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    configure_logging(level=config.log_level, form=config.log_format)
+    try:
+        run(config, _announce)
+    except StartFailure as failure:
+        return _fail(str(failure))
+    except PenstockError as error:
+        return _fail(error.reason)
+    return 0
+
+
+def _announce(url: str) -> None:
+    sys.stdout.write(f"penstock is ready at {url}\n")
+    sys.stdout.flush()
+
+
+def _fail(reason: str) -> int:
+    sys.stderr.write(f"penstock: {reason}\n")
+    return 1

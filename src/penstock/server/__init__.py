@@ -1,0 +1,1 @@
+"""HTTP and everything around it; the one place that builds objects."""

@@ -1,0 +1,187 @@
+"""What the server answers besides SQS: whether it is well, what its queues hold, and, for tests, what time it is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.domain.errors import PenstockError, QueueDoesNotExist, StoreUnavailable
+from penstock.domain.limits import DAY_MS, SECOND_MS
+from penstock.wire.http import Response
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+
+    from penstock.broker.broker import Broker
+    from penstock.domain.clock import ManualClock
+
+PING_TIMEOUT_S = 5.0
+STATS_PAGE = 100
+BODY_BYTES_MAX = 4_096
+PARAMETERS_MAX = 20
+_JSON = ("content-type", "application/json")
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far to move a manual clock."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=400 * DAY_MS / SECOND_MS)] = 0
+    ms: Annotated[int, msgspec.Meta(ge=0, le=400 * DAY_MS)] = 0
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What one queue holds."""
+
+    name: str
+    arn: str
+    visible: int
+    in_flight: int
+    delayed: int
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of queues in the order of their names; `after` asks for the next page, if there is one."""
+
+    region: str
+    account: str
+    queues: list[QueueStats]
+    after: str | None
+
+
+class App:
+    """An ASGI application. `clock` is given only where clients may move it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        ping: Callable[[], Awaitable[None]],
+        *,
+        region: str,
+        account: str,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self._broker = broker
+        self._ping = ping
+        self._region = region
+        self._account = account
+        self._clock = clock
+        self._routes: dict[str, tuple[str, Callable[[Mapping[str, str], bytes], Awaitable[Response]]]] = {
+            "/healthz": ("GET", self._health),
+            "/readyz": ("GET", self._readiness),
+            "/stats": ("GET", self._stats),
+        }
+        if clock is not None:
+            self._routes["/_penstock/clock/advance"] = ("POST", self._advance)
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        assert scope["type"] == "http", "uvicorn is told to serve nothing else"
+        response = await self._respond(scope["method"], scope["path"], scope["query_string"], receive)
+        headers = [*response.headers, ("content-length", str(len(response.body)))]
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": [(name.encode(), value.encode()) for name, value in headers],
+                "trailers": False,
+            }
+        )
+        await send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+    async def _respond(self, method: str, path: str, query: bytes, receive: ASGIReceiveCallable) -> Response:
+        allowed, handler = self._routes.get(path, ("", None))
+        if handler is None:
+            return _problem(404, "There is nothing here.")
+        if method != allowed and (method, allowed) != ("HEAD", "GET"):
+            return _problem(405, f"This takes {allowed} only.", ("allow", allowed))
+        body = await _read(receive)
+        if body is None:
+            return _problem(413, f"The request is larger than {BODY_BYTES_MAX} bytes.", ("connection", "close"))
+        try:
+            parameters = dict(parse_qsl(query.decode("latin-1"), max_num_fields=PARAMETERS_MAX))
+            return await handler(parameters, body)
+        except ValueError as error:  # msgspec's errors are of this kind too.
+            return _problem(400, f"The request makes no sense: {error}.")
+        except PenstockError as error:
+            return _problem(503 if isinstance(error, StoreUnavailable) else 400, error.reason)
+
+    async def _health(self, _parameters: Mapping[str, str], _body: bytes) -> Response:
+        """Say that this process runs and answers."""
+        return _json({"status": "ok"})
+
+    async def _readiness(self, _parameters: Mapping[str, str], _body: bytes) -> Response:
+        """Say whether the store can be read and written."""
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                await self._ping()
+        except TimeoutError:
+            return _problem(503, f"The store has not answered for {PING_TIMEOUT_S:g} seconds.")
+        return _json({"status": "ready"})
+
+    async def _stats(self, parameters: Mapping[str, str], _body: bytes) -> Response:
+        """List the queues of one region and account with what they hold, a page at a time."""
+        region = parameters.get("region", self._region)
+        account = parameters.get("account", self._account)
+        page = await self._broker.queues.list_queues(
+            region,
+            account,
+            prefix=parameters.get("prefix", ""),
+            after=parameters.get("after", ""),
+            limit=_whole_number(parameters, "limit", STATS_PAGE),
+        )
+        listed: list[QueueStats] = []
+        for queue in page.queues:
+            try:
+                counts = await self._broker.queues.count(queue.name)
+            except QueueDoesNotExist:
+                continue  # It was deleted since the page was read.
+            listed.append(
+                QueueStats(
+                    name=queue.name.name,
+                    arn=queue.name.arn,
+                    visible=counts.visible,
+                    in_flight=counts.in_flight,
+                    delayed=counts.delayed,
+                )
+            )
+        return _json(Stats(region=region, account=account, queues=listed, after=page.after))
+
+    async def _advance(self, _parameters: Mapping[str, str], body: bytes) -> Response:
+        """Move the clock, and answer once everything that came due on the way has been set going."""
+        assert self._clock is not None
+        step = msgspec.json.decode(body, type=Step)
+        await self._clock.advance(seconds=step.seconds, ms=step.ms)
+        return _json({"now_ms": self._clock.now_ms()})
+
+
+async def _read(receive: ASGIReceiveCallable) -> bytes | None:
+    """Read a whole body; None if it is larger than anything here takes."""
+    body = b""
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            return body  # The client is gone, and so nobody will read what is answered.
+        body += event["body"]
+        if len(body) > BODY_BYTES_MAX:
+            return None
+        if not event["more_body"]:
+            return body
+
+
+def _whole_number(parameters: Mapping[str, str], name: str, default: int) -> int:
+    text = parameters.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValueError(f"{name} is not a whole number")
+    return int(text)
+
+
+def _json(value: object) -> Response:
+    return Response(headers=[_JSON, ("cache-control", "no-store")], body=msgspec.json.encode(value))
+
+
+def _problem(status: int, reason: str, *headers: tuple[str, str]) -> Response:
+    return Response(status=status, headers=[_JSON, *headers], body=msgspec.json.encode({"message": reason}))

@@ -1,0 +1,185 @@
+"""The server process: builds everything from its settings, runs until it is told to stop, and takes it all down."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import resource
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from penstock.broker.broker import Broker
+from penstock.domain.clock import ManualClock, SystemClock
+from penstock.domain.ids import RandomIds
+from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
+from penstock.server.app import App
+from penstock.server.config import StartFailure
+from penstock.server.http_server import HttpServer
+from penstock.server.sqs import SqsEndpoint
+from penstock.store.opening import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.domain.clock import Clock
+    from penstock.server.config import ServerConfig
+    from penstock.store.port import Store
+
+_log = structlog.get_logger(__name__)
+
+OPEN_FILES_MAX = 65_536
+_GARBAGE_THRESHOLDS = (100_000, 50, 100)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(config: ServerConfig, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. `announce` is called with the server's URL once it takes requests.
+
+    Raises `StartFailure` or a `PenstockError` about the store if it cannot start.
+    """
+    config.check()
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_Process(config, announce).run())
+
+
+class _Process:
+    """One run of the server. A signal stops it at any stage."""
+
+    def __init__(self, config: ServerConfig, announce: Callable[[str], None]) -> None:
+        self._config = config
+        self._announce = announce
+        self._server: HttpServer | None = None
+        self._stopped = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._stop, number)
+        with _listener(self._config) as listener:
+            clock = _clock(self._config)
+            limits = _limits(self._config)
+            store = await open_store(self._config.store, clock=clock, ids=RandomIds(), limits=limits)
+            try:
+                await self._serve(store, clock, limits, listener)
+            finally:
+                await store.close()
+        _log.info("stopped")
+
+    async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket) -> None:
+        config = self._config
+        ids = RandomIds()
+        async with Broker(store, clock=clock, ids=ids, limits=limits) as broker:
+            endpoint = SqsEndpoint(
+                broker,
+                region=config.region,
+                account=config.account,
+                scheme=config.scheme,
+                public_url=config.public_url,
+                ids=ids,
+                limits=limits,
+            )
+            app = App(
+                broker,
+                store.ping,
+                region=config.region,
+                account=config.account,
+                clock=clock if isinstance(clock, ManualClock) else None,
+            )
+            url = _url(config, listener)
+            self._server = HttpServer(
+                endpoint.answer,
+                app,
+                ready=lambda: self._ready(url),
+                stopping=broker.end_waits,
+                tls=_tls(config),
+            )
+            if self._stopped:
+                return
+            try:
+                await self._server.serve(sockets=[listener])
+            except OSError as error:
+                if self._server.started:
+                    raise
+                raise _cannot_listen(config, error) from None
+
+    def _ready(self, url: str) -> None:
+        _calm_garbage_collector()
+        self._announce(url)
+
+    def _stop(self, number: signal.Signals) -> None:
+        _log.info("stopping", signal=number.name)
+        self._stopped = True
+        if self._server is not None:
+            self._server.stop()
+
+
+def _clock(config: ServerConfig) -> Clock:
+    # It starts at the present, so that timestamps look right and signatures are not out of date.
+    return ManualClock(SystemClock().now_ms()) if config.clock == "manual" else SystemClock()
+
+
+def _limits(config: ServerConfig) -> Limits:
+    defaults = Limits()
+    return Limits(
+        purge_interval_ms=config.purge_interval_s * SECOND_MS,
+        name_reuse_ms=config.name_reuse_s * SECOND_MS,
+        # A clock that is moved by hand stops at every sweep on its way, and may be moved by weeks at once.
+        sweep_interval_ms=HOUR_MS if config.clock == "manual" else defaults.sweep_interval_ms,
+    )
+
+
+def _listener(config: ServerConfig) -> socket.socket:
+    """Take the port, before anything is done that would be in vain without it."""
+    family, address = config.addresses()[0]
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(config, error) from None
+    return listener
+
+
+def _cannot_listen(config: ServerConfig, error: OSError) -> StartFailure:
+    if error.errno == errno.EADDRINUSE:
+        return StartFailure(
+            f"Port {config.port} on {config.host} is in use by another process. "
+            "Choose another with --port, or any free one with --port 0."
+        )
+    return StartFailure(f"Cannot listen on {config.host} port {config.port}: {error.strerror}.")
+
+
+def _url(config: ServerConfig, listener: socket.socket) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{config.scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def _tls(config: ServerConfig) -> tuple[str, str] | None:
+    if config.tls_certificate is None or config.tls_key is None:
+        return None
+    return config.tls_certificate, config.tls_key
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets us, within reason."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if most == resource.RLIM_INFINITY else min(most, OPEN_FILES_MAX)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _calm_garbage_collector() -> None:
+    """Leave out of all collections what lives as long as the process, and look at the rest less often.
+
+    With many messages under way a full collection shows in the slowest answers; we make next to no cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)

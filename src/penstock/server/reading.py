@@ -1,0 +1,225 @@
+"""Reading requests: which are for SQS and which for the application, and which are none at all."""
+
+from __future__ import annotations
+
+import abc
+import logging
+from typing import TYPE_CHECKING, Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from penstock.server.answer_bytes import refusal
+from penstock.server.exchange import Exchange
+from penstock.server.patience import Patience
+from penstock.server.request_head import FREQUENT_NAMES, for_sqs, origin_form
+from penstock.wire.http import Request
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from uvicorn.config import Config
+    from uvicorn.server import ServerState
+
+    from penstock.server.exchange import ConnectionLimits
+
+_log = logging.getLogger(__name__)
+
+
+class ReadingProtocol(HttpToolsProtocol, abc.ABC):
+    """The reading half of a connection: turns bytes into exchanges, and hands others than those of SQS to uvicorn.
+
+    What cannot be a request, or is too large, becomes an exchange that is answered already, the connection's last.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None,
+        limits: ConnectionLimits,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._patience = Patience(self.loop, limits.patience_s, self._give_up)
+        self._current: RequestResponseCycle | None = None  # What is being answered.
+        self._in_message = False
+        self._in_head = False
+        self._fast = False
+        self._deaf = False  # Nothing that still comes is a request.
+        self._read_bytes = 0
+        self._unparsed_bytes = 0
+        self._method = self._path = self._query = ""
+        self._incoming: dict[str, str] = {}
+        self._fields: dict[str, str] = {}
+        self._chunks: list[bytes] = []
+        self._body_bytes = 0
+        self._keep_alive = True
+
+    @abc.abstractmethod
+    def _enter(self, exchange: Exchange) -> None:
+        """Take a request that was read whole, or the answer to what is none."""
+
+    @abc.abstractmethod
+    def _far_ahead(self) -> bool:
+        """Tell whether enough requests wait for their turn."""
+
+    @abc.abstractmethod
+    def _give_up(self) -> None:
+        """Be rid of a client that did not do its part in time."""
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            self._read_bytes += len(data)
+            if self._read_bytes > self._limits.linger_bytes_max:
+                self.transport.abort()
+            return
+        try:
+            self._feed(data)
+        except httptools.HttpParserCallbackError as error:
+            _log.error("A request could not be read, which is a bug", exc_info=error.__context__)
+            self._refuse(500, "The server failed.")
+        except httptools.HttpParserError:
+            self._refuse(400, "This is not an HTTP request.")
+        else:
+            if self._in_message and not self._deaf:
+                if self._read_bytes == 0:
+                    self._patience.start()
+                self._read_bytes += len(data)
+                if self._in_head and self._read_bytes > self._limits.head_bytes_max:
+                    self._refuse(431, f"The headers are larger than {self._limits.head_bytes_max} bytes.")
+                elif self._read_bytes > self._limits.wire_bytes_max:
+                    self._refuse_body()
+
+    def _feed(self, data: bytes) -> None:
+        while data and not self._deaf:
+            if self._unparsed_bytes > 0:
+                part, data = data[: self._unparsed_bytes], data[self._unparsed_bytes :]
+                self._unparsed_bytes -= len(part)
+                self.on_body(part)
+                if self._unparsed_bytes == 0:
+                    self._end_message()
+                continue
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # A server may leave the wish for another protocol unanswered, and we do. The parser then takes the
+                # request's body for that other protocol, and leaves it to us.
+                data = data[upgrade.args[0] :]
+            else:
+                return
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self._incoming = {}
+        self._in_message = self._in_head = self._fast = True
+        self._read_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # It is called for every header of every request, so it is as plain as can be.
+        key = FREQUENT_NAMES.get(name) or name.decode("latin-1").lower()
+        fields = self._incoming
+        if key in fields:
+            fields[key] = f"{fields[key]},{value.decode('latin-1')}"  # A header that is repeated is a list.
+        else:
+            fields[key] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._deaf:
+            return
+        # What comes under the same name from here on is a trailer, which nobody asked for.
+        fields, self._incoming = self._incoming, {}
+        self._fields = fields
+        url = origin_form(self.url)
+        if not url:
+            self._refuse(400, "The request's target is not the address of anything.")
+            return
+        self._path, _, self._query = url.decode("latin-1").partition("?")
+        self._method = self.parser.get_method().decode("ascii")
+        if not for_sqs(self._method, self._path, fields):
+            self._begin_asgi(url, fields)
+            return
+        self._chunks = []
+        self._body_bytes = 0
+        # A client of HTTP/1.0 may wish for it, and would have to be told so in words of its own; it is not granted.
+        self._keep_alive = self.parser.should_keep_alive() and (
+            "connection" not in fields or self.parser.get_http_version() == "1.1"
+        )
+        if int(fields.get("content-length", "0")) > self._limits.body_bytes_max:
+            self._refuse_body()
+        elif "expect" in fields and self._current is None and fields["expect"].lower() == "100-continue":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _begin_asgi(self, url: bytes, fields: dict[str, str]) -> None:
+        """Let uvicorn see a request from its beginning, now that it is known to be none of ours."""
+        super().on_message_begin()
+        self.url = url
+        for name, value in fields.items():
+            super().on_header(name.encode("latin-1"), value.encode("latin-1"))
+        try:
+            super().on_headers_complete()
+        except (UnicodeDecodeError, httptools.HttpParserInvalidURLError):
+            self._refuse(400, "The request's target is not the address of anything.")
+            return
+        self._fast = False
+        if self._current is None:
+            self._current = self.cycle
+        elif not self._far_ahead():
+            # uvicorn stops reading here, and then would not learn that the client left.
+            self.flow.resume_reading()
+
+    def on_body(self, body: bytes) -> None:
+        if self._deaf:
+            return
+        if not self._fast:
+            super().on_body(body)
+            return
+        self._chunks.append(body)
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.body_bytes_max:
+            self._refuse_body()
+
+    def on_message_complete(self) -> None:
+        if self._deaf:
+            return
+        if self.parser.should_upgrade():
+            self._unparsed_bytes = int(self._fields.get("content-length", "0"))
+            if "transfer-encoding" in self._fields:
+                self._refuse(400, "A request to change the protocol cannot have a body in chunks.")
+                return
+            if self._unparsed_bytes > 0:
+                return
+        self._end_message()
+
+    def _end_message(self) -> None:
+        self._in_message = False
+        if self._deaf:
+            return
+        if not self._fast:
+            super().on_message_complete()
+            if self._current is not None:  # It is None if the application has answered without reading everything.
+                self._patience.stop()
+            return
+        self._patience.stop()
+        body = b"".join(self._chunks)
+        self._chunks = []
+        self._enter(
+            Exchange(Request(self._method, self._path, self._query, self._fields, body), keep_alive=self._keep_alive)
+        )
+
+    def _refuse_body(self) -> None:
+        self._refuse(413, f"The request is larger than {self._limits.body_bytes_max} bytes.")
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Have this as the last answer of the connection, after those that come before it."""
+        self._chunks = []
+        if self._in_message and not self._in_head and not self._fast:
+            # The application may be waiting for the rest of this very request; so it learns that it will not come.
+            self._deaf = True
+            self.transport.abort()
+            return
+        exchange = Exchange(None, keep_alive=False)
+        exchange.response = refusal(status, reason)
+        self._enter(exchange)

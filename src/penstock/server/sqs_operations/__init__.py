@@ -1,0 +1,1 @@
+"""What each SQS operation does with the broker, by family: queues, permissions, messages, message moves."""

@@ -1,0 +1,105 @@
+"""Scan floors: where leases begin to look, so that they need not walk over rows that are dead but not yet gone.
+
+Why a floor is safe is written beside its SQL (migrations, `penstock.floors`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.store.postgres.attempts import EXHAUSTED, RETRIED
+
+if TYPE_CHECKING:
+    from penstock.store.postgres.pinned import PinnedClock
+    from penstock.store.postgres.pool import Pool, Session
+
+INTERVAL_S = 0.1
+"""How often floors are raised, while there are leases."""
+
+RESCAN_S = 60.0
+"""How often they are taken anew from the very beginning, lest an error (a clock set back) strand a message for long."""
+
+PARTITIONS_MAX = 1_000
+
+
+class Floor(NamedTuple):
+    """No message of the partition is visible, and no group of it ready, from before `at_ms`."""
+
+    partition: int | None
+    at_ms: int
+
+
+NO_FLOOR = Floor(None, 0)
+
+
+class Floors:
+    """The floors of the queues that are leased from."""
+
+    def __init__(self, pool: Pool, clock: PinnedClock) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._floors: dict[int, Floor] = {}
+        self._active: dict[int, tuple[int, bool]] = {}
+        self._resets = 0
+        self._leased = asyncio.Event()
+
+    def of(self, queue_id: int) -> Floor:
+        """Return the floor of a queue; the one at the bottom if it has none."""
+        return self._floors.get(queue_id, NO_FLOOR)
+
+    def seen(self, queue_id: int, partition: int, *, fifo: bool) -> None:
+        """Take note that a queue is leased from, and where its messages are."""
+        if self._clock.pinned_ms is None and len(self._active) < PARTITIONS_MAX:
+            self._active[queue_id] = (partition, fifo)
+            self._leased.set()
+
+    def reset(self) -> None:
+        """Forget all floors: the database that is connected to next may have another clock."""
+        self._resets += 1
+        self._floors.clear()
+
+    async def run(self) -> None:
+        """Raise the floors from time to time, for ever."""
+        loop = asyncio.get_running_loop()
+        rescan_at_s = loop.time() + RESCAN_S
+        while True:
+            await self._leased.wait()
+            self._leased.clear()
+            await asyncio.sleep(INTERVAL_S)
+            rescan = loop.time() >= rescan_at_s
+            if rescan:
+                rescan_at_s = loop.time() + RESCAN_S
+            try:
+                async with self._pool.session() as session:
+                    await self.advance(session, rescan=rescan)
+            except (OSError, *RETRIED, *EXHAUSTED):
+                # Without floors leases are slower, not wrong; and they find out for themselves what is the matter.
+                self.reset()
+
+    async def advance(self, session: Session, *, rescan: bool = False) -> None:
+        """Raise the floors of the queues that were leased from since the last time; `rescan` trusts none of them."""
+        active, self._active = self._active, {}
+        resets = self._resets
+        floors = {} if rescan else dict(self._floors)
+        horizon_ms = await session.fetchval("SELECT penstock.floor_horizon()")
+        if horizon_ms is None:
+            self.reset()
+            return
+        known = [
+            floors[queue].at_ms if queue in floors and floors[queue].partition == partition else 0
+            for queue, (partition, _) in active.items()
+        ]
+        raised = await session.fetchval(
+            "SELECT penstock.floors($1, $2, $3, $4)",
+            horizon_ms,
+            [partition for partition, _ in active.values()],
+            [fifo for _, fifo in active.values()],
+            known,
+        )
+        if resets == self._resets:
+            # The floors of queues that nobody leases from now are dropped: they would only grow old.
+            self._floors = {
+                queue: Floor(partition, at_ms)
+                for (queue, (partition, _)), at_ms in zip(active.items(), raised, strict=True)
+            }

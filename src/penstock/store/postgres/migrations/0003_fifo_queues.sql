@@ -1,0 +1,565 @@
+-- FIFO queues. Who does what in which order is what keeps the order of messages:
+--
+-- * Whoever adds to a group (a sender, a dead-letter move, a move task) holds the group's advisory lock before drawing
+--   positions, so within a group positions are committed in their order. Adding never locks the group's row.
+-- * Whoever takes from a group locks the group's row, and reads its messages in a NEW statement: its snapshot is then
+--   younger than the lock. One statement for both would read messages as they were before the lock was given.
+-- * An empty group's row is removed only by someone who holds both.
+--
+-- Leases never wait for a group (they pass over locked rows, and only try advisory locks); senders wait for each other's
+-- advisory locks in sorted order, and all others for rows in sorted order: no circle can form.
+
+CREATE FUNCTION penstock.group_lock(p_partition int, p_name text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT hashtextextended(p_name, p_partition) $$;
+
+CREATE FUNCTION penstock.append_fifo(
+    p_pinned bigint,
+    p_window bigint,
+    p_deduplication_window bigint,
+    -- one element for each request
+    p_keys bytea[], p_queues int[], p_results bytea[], p_retention bigint[],
+    -- one element for each message; p_request is the number of the request it belongs to
+    p_request int[], p_delay bigint[], p_message_id text[], p_body text[], p_attributes bytea[], p_sender text[],
+    p_group text[], p_scope text[], p_deduplication_id text[]
+) RETURNS TABLE (request int, missing boolean, kept bytea, kept_ids text[], kept_sequences bigint[])
+-- Returns every request: `kept` is NULL where it was stored now, and the ids and sequence numbers are those of its messages.
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint;
+    v_partitions int[];
+    v_fresh bytea[];
+    v_positions bigint[];
+    v_ids text[] := p_message_id;
+    v_new int[];                                -- numbers of the messages that are stored, in order
+    v_first int[];                              -- of those that have a deduplication id, the first of each within this call
+    v_repeats boolean;
+BEGIN
+    v_partitions := ARRAY(
+        SELECT (SELECT q.partition FROM penstock.queue q WHERE q.id = r.queue AND q.fifo)
+          FROM unnest(p_queues) WITH ORDINALITY r(queue, number) ORDER BY r.number);
+    PERFORM pg_advisory_xact_lock(k.hash) FROM (
+        SELECT DISTINCT penstock.group_lock(v_partitions[u.request], u.name) AS hash
+          FROM unnest(p_request, p_group) u(request, name)
+         WHERE v_partitions[u.request] IS NOT NULL ORDER BY 1 OFFSET 0) k;
+    v_now := penstock.now_ms(p_pinned);
+    v_fresh := penstock.keep_append_outcomes(v_now, p_window, p_keys, v_partitions, p_results);
+    IF cardinality(v_fresh) < cardinality(p_keys) THEN
+        RETURN QUERY SELECT * FROM penstock.kept_append_outcomes(v_now, p_keys, v_partitions, v_fresh);
+        v_partitions := ARRAY(
+            SELECT CASE WHEN r.key = ANY (v_fresh) THEN r.partition END
+              FROM unnest(p_keys, v_partitions) WITH ORDINALITY r(key, partition, number) ORDER BY r.number);
+    END IF;
+    IF cardinality(v_fresh) = 0 THEN
+        RETURN;
+    END IF;
+
+    v_positions := ARRAY(SELECT nextval('penstock.position') FROM generate_series(1, cardinality(p_request)));
+    v_new := ARRAY(SELECT u.number::int FROM unnest(p_request) WITH ORDINALITY u(request, number)
+                    WHERE v_partitions[u.request] IS NOT NULL ORDER BY u.number);
+    v_first := ARRAY(
+        SELECT DISTINCT ON (p_queues[p_request[n]], p_scope[n], p_deduplication_id[n]) n FROM unnest(v_new) n
+         WHERE p_deduplication_id[n] IS NOT NULL
+         ORDER BY p_queues[p_request[n]], p_scope[n], p_deduplication_id[n], n);
+    IF cardinality(v_first) > 0 THEN
+        -- Sorted above, and so never in a circle: each waits for another transaction that is writing the same id.
+        WITH written AS (
+            INSERT INTO penstock.deduplication AS d (queue_id, scope, deduplication_id, expires_at, position, message_id)
+            SELECT p_queues[p_request[n]], p_scope[n], p_deduplication_id[n], v_now + p_deduplication_window,
+                   v_positions[n], p_message_id[n]
+              FROM unnest(v_first) n
+            ON CONFLICT (queue_id, scope, deduplication_id) DO UPDATE
+               SET expires_at = EXCLUDED.expires_at, position = EXCLUDED.position, message_id = EXCLUDED.message_id
+             WHERE d.expires_at <= v_now
+            RETURNING d.position)
+        SELECT ARRAY(SELECT n FROM unnest(v_new) n
+                      WHERE p_deduplication_id[n] IS NULL OR v_positions[n] IN (SELECT w.position FROM written w)
+                      ORDER BY n),
+               (SELECT count(*) FROM written) < cardinality(v_first)
+                   OR cardinality(v_first) < (SELECT count(*) FROM unnest(v_new) n WHERE p_deduplication_id[n] IS NOT NULL)
+          INTO v_new, v_repeats;
+        IF v_repeats THEN
+            SELECT array_agg(coalesce(d.position, v_positions[u.number]) ORDER BY u.number),
+                   array_agg(coalesce(d.message_id, p_message_id[u.number]) ORDER BY u.number)
+              INTO v_positions, v_ids
+              FROM unnest(p_request, p_scope, p_deduplication_id) WITH ORDINALITY u(request, scope, id, number)
+              LEFT JOIN penstock.deduplication d
+                ON d.queue_id = p_queues[u.request] AND d.scope = u.scope AND d.deduplication_id = u.id;
+        END IF;
+    END IF;
+
+    INSERT INTO penstock.fifo_group (partition, name, ready_at)
+    SELECT g.partition, g.name, g.ready_at
+      FROM (SELECT v_partitions[p_request[n]] AS partition, p_group[n] AS name,
+                   -- The first one of a new group is its head; from its expiry on it holds nothing back.
+                   (array_agg(v_now + least(p_delay[n], p_retention[p_request[n]]) ORDER BY n))[1] AS ready_at
+              FROM unnest(v_new) n GROUP BY 1, 2) g
+     WHERE NOT EXISTS (SELECT FROM penstock.fifo_group x WHERE x.partition = g.partition AND x.name = g.name);
+    WITH fresh AS MATERIALIZED (
+        SELECT v_positions[u.number] AS position, v_partitions[u.request] AS partition, u.*
+          FROM unnest(p_request, p_delay, p_message_id, p_body, p_attributes, p_sender, p_group, p_deduplication_id)
+               WITH ORDINALITY
+               u(request, delay, message_id, body, attributes, sender, group_name, deduplication_id, number)
+         WHERE u.number = ANY (v_new)),
+    stored AS (
+        INSERT INTO penstock.fifo_message (partition, position, group_id, visible_at, sent_at)
+        SELECT f.partition, f.position,
+               (SELECT g.id FROM penstock.fifo_group g WHERE g.partition = f.partition AND g.name = f.group_name),
+               v_now + f.delay, v_now
+          FROM fresh f)
+    INSERT INTO penstock.body (position, message_id, body, attributes, sender, group_name, deduplication_id)
+    SELECT f.position, f.message_id, f.body, f.attributes, f.sender, f.group_name, f.deduplication_id FROM fresh f;
+
+    RETURN QUERY
+        WITH answer AS MATERIALIZED (
+            SELECT u.request, array_agg(v_ids[u.number] ORDER BY u.number) AS ids,
+                   array_agg(v_positions[u.number] ORDER BY u.number) AS sequences
+              FROM unnest(p_request) WITH ORDINALITY u(request, number)
+             WHERE v_partitions[u.request] IS NOT NULL GROUP BY u.request),
+        written AS (
+            UPDATE penstock.append_outcome o SET message_ids = a.ids, sequences = a.sequences
+              FROM answer a WHERE o.key = p_keys[a.request])
+        SELECT a.request, false, NULL::bytea, a.ids, a.sequences FROM answer a;
+END $$;
+
+-- Set from when on a group may be leased from, or remove it if it is empty; the caller has locked its row. Says whether
+-- something may be leasable sooner than before.
+CREATE FUNCTION penstock.settle(p_group bigint, p_now bigint, p_retention bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_group penstock.fifo_group;
+    v_leased bigint;
+    v_head bigint;
+    v_ready bigint;
+BEGIN
+    SELECT * INTO v_group FROM penstock.fifo_group g WHERE g.id = p_group;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF v_group.leased_to > 0 THEN
+        SELECT max(least(m.visible_at, m.sent_at + p_retention)) INTO v_leased FROM penstock.fifo_message m
+         WHERE m.group_id = p_group AND m.position <= v_group.leased_to AND m.visible_at > p_now AND m.receipt > 0
+           AND m.sent_at > p_now - p_retention;
+    END IF;
+    SELECT least(m.visible_at, m.sent_at + p_retention) INTO v_head FROM penstock.fifo_message m
+     WHERE m.group_id = p_group ORDER BY m.position LIMIT 1;
+    IF v_head IS NULL AND pg_try_advisory_xact_lock(penstock.group_lock(v_group.partition, v_group.name)) THEN
+        -- A sender may have committed just before it let the lock go: this statement sees that, the last one did not.
+        DELETE FROM penstock.fifo_group g
+         WHERE g.id = p_group AND NOT EXISTS (SELECT FROM penstock.fifo_message m WHERE m.group_id = p_group);
+        IF FOUND THEN
+            RETURN false;
+        END IF;
+    END IF;
+    -- Never back in time, for the scan floor depends on it. An empty group whose sender is at work is ready at once.
+    v_ready := greatest(v_leased, v_head, p_now);
+    UPDATE penstock.fifo_group g SET ready_at = v_ready, leased_to = CASE WHEN v_leased IS NULL THEN 0 ELSE g.leased_to END
+     WHERE g.id = p_group AND (g.ready_at <> v_ready OR (v_leased IS NULL AND g.leased_to > 0));
+    RETURN v_ready < v_group.ready_at OR v_ready <= p_now;
+END $$;
+
+-- Take away messages of a locked, unblocked group that no lease may deliver: expired ones, and those among the first that
+-- are dead letters. Says how many went to the dead-letter queue; NULL if that queue's group was busy.
+CREATE FUNCTION penstock.evict_fifo(
+    p_partition int, p_group bigint, p_name text, p_now bigint, p_horizon bigint, p_receives_max int,
+    p_dead_letter_partition int, p_source text
+) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+    v_positions bigint[];
+BEGIN
+    WITH expired AS MATERIALIZED (
+        SELECT o.position FROM (SELECT m.position, m.sent_at FROM penstock.fifo_message m
+                                 WHERE m.group_id = p_group ORDER BY m.position LIMIT 1000) o
+         WHERE o.sent_at <= p_horizon),
+    gone AS (DELETE FROM penstock.fifo_message m USING expired e WHERE m.partition = p_partition AND m.position = e.position)
+    DELETE FROM penstock.body b USING expired e WHERE b.position = e.position;
+    IF p_receives_max IS NULL THEN
+        RETURN 0;
+    END IF;
+    v_positions := ARRAY(
+        SELECT o.position FROM (SELECT m.position, m.receive_count, m.visible_at FROM penstock.fifo_message m
+                                 WHERE m.group_id = p_group ORDER BY m.position LIMIT 1000) o
+         WHERE o.receive_count >= p_receives_max AND o.visible_at <= p_now ORDER BY o.position);
+    IF v_positions = '{}' THEN
+        RETURN 0;
+    END IF;
+    IF NOT pg_try_advisory_xact_lock(penstock.group_lock(p_dead_letter_partition, p_name)) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM penstock.transfer(p_partition, v_positions, p_dead_letter_partition, p_name, p_now, p_source, NULL);
+    RETURN cardinality(v_positions);
+END $$;
+
+-- Put messages of a locked group at the end of the same group of another queue, whose advisory lock is held: as dead
+-- letters of p_source, or as new messages under new ids.
+CREATE FUNCTION penstock.transfer(
+    p_from int, p_positions bigint[], p_to int, p_name text, p_now bigint, p_source text, p_message_ids text[]
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_group bigint;
+BEGIN
+    SELECT g.id INTO v_group FROM penstock.fifo_group g WHERE g.partition = p_to AND g.name = p_name;
+    IF NOT FOUND THEN
+        INSERT INTO penstock.fifo_group (partition, name, ready_at) VALUES (p_to, p_name, p_now) RETURNING id INTO v_group;
+    END IF;
+    WITH drawn AS MATERIALIZED (
+        SELECT nextval('penstock.position') AS position, c.position AS was, c.number
+          FROM unnest(p_positions) WITH ORDINALITY c(position, number)),
+    gone AS (
+        DELETE FROM penstock.fifo_message m USING drawn d WHERE m.partition = p_from AND m.position = d.was
+        RETURNING d.position, m.receipt),
+    put AS (
+        INSERT INTO penstock.fifo_message (partition, position, group_id, receipt, visible_at, sent_at, dead_letter_source)
+        SELECT p_to, g.position, v_group, CASE WHEN p_message_ids IS NULL THEN g.receipt + 1 ELSE 0 END, p_now, p_now, p_source
+          FROM gone g)
+    UPDATE penstock.body b SET position = d.position, message_id = coalesce(p_message_ids[d.number], b.message_id)
+      FROM drawn d WHERE b.position = d.was;
+END $$;
+
+CREATE FUNCTION penstock.lease_fifo(
+    p_pinned bigint,
+    p_window bigint,
+    p_in_flight_max int,
+    -- one element for each request, sorted by queue
+    p_keys bytea[], p_known boolean[],
+    p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
+    p_receives_max int[], p_dead_letter_arn text[], p_arn text[],
+    p_floor_partition int[], p_floor bigint[],  -- no group of that partition is ready from before the floor
+    p_exact boolean[]
+) RETURNS TABLE (
+    request int,
+    "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
+    message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text,
+    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint;
+    v_partition int;
+    v_floor bigint;
+    v_horizon bigint;
+    v_left int;
+    v_receives_max int;
+    v_dead_letter record;
+    v_group record;
+    v_seen bigint[];
+    v_given bigint[];
+    v_run bigint[];
+    v_doomed boolean;
+    v_moved int;
+    v_more int;
+    v_in_flight int;
+    v_idle int := 0;                            -- the last request that found nothing at all
+    v_idle_next_in bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(k.hash) FROM (
+        SELECT DISTINCT hashtextextended(encode(r.key, 'hex'), 1) AS hash FROM unnest(p_keys, p_known) r(key, known)
+         WHERE r.known ORDER BY 1 OFFSET 0) k;
+    v_now := penstock.now_ms(p_pinned);
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
+        v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND q.fifo);
+        partition := v_partition;
+        IF v_partition IS NULL THEN
+            missing := true; RETURN NEXT; CONTINUE;
+        END IF;
+        v_floor := CASE WHEN p_floor_partition[i] = v_partition THEN p_floor[i] ELSE 0 END;
+        v_horizon := v_now - p_retention[i];
+        v_left := p_counts[i];
+
+        IF p_known[i] THEN
+            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
+                FROM penstock.lease_fifo_again(v_partition, p_keys[i], v_now, p_retention[i], p_lease[i]) k;
+            IF FOUND THEN
+                RETURN NEXT; CONTINUE;
+            END IF;
+        END IF;
+
+        IF p_exact[i] THEN
+            PERFORM pg_advisory_xact_lock(1, v_partition);
+            v_now := penstock.now_ms(p_pinned);
+            v_horizon := v_now - p_retention[i];
+            v_in_flight := (SELECT count(*) FROM (
+                SELECT FROM penstock.fifo_group g JOIN penstock.fifo_message m ON m.group_id = g.id
+                 WHERE g.partition = v_partition AND g.ready_at > v_now AND m.position <= g.leased_to
+                   AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
+                 LIMIT p_in_flight_max) s);
+            in_flight := v_in_flight;
+            v_left := least(v_left, p_in_flight_max - v_in_flight);
+            IF v_left <= 0 THEN
+                RETURN NEXT; CONTINUE;
+            END IF;
+        END IF;
+        IF v_idle = i - 1 AND p_queues[i] = p_queues[i - 1] AND p_retention[i] = p_retention[i - 1]
+           AND p_receives_max[i] IS NOT DISTINCT FROM p_receives_max[i - 1] THEN
+            -- Nor is there anything for the next one that asks for the same.
+            v_idle := i; next_in := v_idle_next_in; RETURN NEXT; CONTINUE;
+        END IF;
+
+        SELECT q.id, q.partition INTO v_dead_letter FROM penstock.queue q WHERE q.arn = p_dead_letter_arn[i] AND q.fifo;
+        v_receives_max := CASE WHEN FOUND THEN p_receives_max[i] END;
+        v_moved := 0;
+        v_seen := '{}';
+        v_given := '{}';
+        WHILE v_left > 0 LOOP
+            -- One ready group; others pass it over from here on.
+            SELECT g.id, g.name, g.leased_to INTO v_group FROM penstock.fifo_group g
+             WHERE g.partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor AND g.id <> ALL (v_seen)
+             ORDER BY g.ready_at, g.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+            EXIT WHEN NOT FOUND;
+            v_seen := v_seen || v_group.id;
+            IF cardinality(v_seen) > p_counts[i] + 100 THEN
+                next_in := 0;                   -- So many groups with nothing to give: the next lease goes on.
+                EXIT;
+            END IF;
+            -- Its messages, in statements of their own.
+            IF v_group.leased_to > 0 AND EXISTS (
+                SELECT FROM penstock.fifo_message m
+                 WHERE m.group_id = v_group.id AND m.position <= v_group.leased_to AND m.visible_at > v_now
+                   AND m.receipt > 0 AND m.sent_at > v_horizon) THEN
+                PERFORM penstock.settle(v_group.id, v_now, p_retention[i]);
+                CONTINUE;
+            END IF;
+            FOR v_round IN 1 .. 20 LOOP
+                SELECT coalesce(array_agg(s.position ORDER BY s.position) FILTER (WHERE s.due), '{}'),
+                       coalesce(bool_or(s.doomed), false)
+                  INTO v_run, v_doomed
+                  FROM (SELECT m.position, bool_and(m.visible_at <= v_now) OVER (ORDER BY m.position) AS due,
+                               m.sent_at <= v_horizon OR (m.receive_count >= v_receives_max AND m.visible_at <= v_now) AS doomed
+                          FROM (SELECT f.position, f.visible_at, f.sent_at, f.receive_count FROM penstock.fifo_message f
+                                 WHERE f.group_id = v_group.id ORDER BY f.position LIMIT v_left) m) s;
+                EXIT WHEN NOT v_doomed;
+                v_more := penstock.evict_fifo(v_partition, v_group.id, v_group.name, v_now, v_horizon, v_receives_max,
+                                              v_dead_letter.partition, p_arn[i]);
+                EXIT WHEN v_more IS NULL;
+                v_moved := v_moved + v_more;
+            END LOOP;
+            IF v_doomed THEN
+                next_in := CASE WHEN v_more IS NULL THEN 20 ELSE 0 END;
+                CONTINUE;
+            END IF;
+            IF v_run = '{}' THEN
+                PERFORM penstock.settle(v_group.id, v_now, p_retention[i]);
+                CONTINUE;
+            END IF;
+            RETURN QUERY
+                WITH given AS (
+                    UPDATE penstock.fifo_message m
+                       SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
+                           leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
+                      FROM unnest(v_run) c(position)
+                     WHERE m.partition = v_partition AND m.position = c.position
+                    RETURNING m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source),
+                hidden AS (
+                    UPDATE penstock.fifo_group x
+                       SET ready_at = greatest(v_now, s.ready_at), leased_to = CASE WHEN p_lease[i] > 0 THEN s.leased_to ELSE 0 END
+                      FROM (SELECT max(least(v_now + p_lease[i], g.sent_at + p_retention[i])) AS ready_at,
+                                   max(g.position) AS leased_to FROM given g) s
+                     WHERE x.id = v_group.id)
+                SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
+                       b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id,
+                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
+                  FROM given g JOIN penstock.body b ON b.position = g.position
+                 ORDER BY g.position;
+            v_given := v_given || v_run;
+            v_left := v_left - cardinality(v_run);
+        END LOOP;
+        moved := v_moved;
+        dead_letter_queue := v_dead_letter.id;
+        IF v_given <> '{}' THEN
+            INSERT INTO penstock.lease_outcome (key, expires_at, positions, receipts)
+            SELECT p_keys[i], v_now + p_window, v_given, array_agg(m.receipt ORDER BY c.number)
+              FROM unnest(v_given) WITH ORDINALITY c(position, number)
+              JOIN penstock.fifo_message m ON m.partition = v_partition AND m.position = c.position;
+        ELSE
+            IF next_in IS NULL THEN
+                v_idle := i;
+            END IF;
+            next_in := least(
+                next_in,
+                (SELECT g.ready_at - v_now FROM penstock.fifo_group g
+                  WHERE g.partition = v_partition AND g.ready_at > v_now ORDER BY g.ready_at LIMIT 1),
+                (SELECT 20 FROM penstock.fifo_group g
+                  WHERE g.partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor LIMIT 1));
+            v_idle_next_in := next_in;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- As lease_again, and the groups stay blocked as long as their messages.
+CREATE FUNCTION penstock.lease_fifo_again(p_partition int, p_key bytea, p_now bigint, p_retention bigint, p_lease bigint)
+RETURNS TABLE (
+    "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
+    message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_groups bigint[];
+BEGIN
+    v_groups := ARRAY(
+        SELECT DISTINCT m.group_id FROM penstock.lease_outcome o, unnest(o.positions) c(position), penstock.fifo_message m
+         WHERE o.key = p_key AND o.expires_at > p_now AND m.partition = p_partition AND m.position = c.position);
+    PERFORM penstock.lock_groups(v_groups);
+    RETURN QUERY
+        WITH given AS (
+            UPDATE penstock.fifo_message m SET visible_at = greatest(m.visible_at, p_now + p_lease)
+              FROM penstock.lease_outcome o,
+                   unnest(o.positions, o.receipts) WITH ORDINALITY c(position, receipt, number)
+             WHERE o.key = p_key AND o.expires_at > p_now
+               AND m.partition = p_partition AND m.position = c.position AND m.receipt = c.receipt
+               AND m.visible_at > p_now AND m.sent_at > p_now - p_retention
+            RETURNING c.number, m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
+        SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
+               b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
+          FROM given g JOIN penstock.body b ON b.position = g.position
+         ORDER BY g.number;
+    IF NOT FOUND THEN
+        DELETE FROM penstock.lease_outcome o WHERE o.key = p_key;
+        RETURN;
+    END IF;
+    PERFORM penstock.settle(g.id, p_now, p_retention) FROM unnest(v_groups) g(id);
+END $$;
+
+CREATE FUNCTION penstock.lock_groups(p_groups bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM (SELECT DISTINCT u.id FROM unnest(p_groups) u(id) ORDER BY u.id OFFSET 0) s
+            CROSS JOIN LATERAL (SELECT FROM penstock.fifo_group g WHERE g.id = s.id FOR UPDATE) g;
+END $$;
+
+-- The groups of messages that receipts name, locked; in the order of the entries, NULL where the message is gone.
+CREATE FUNCTION penstock.lock_groups_of(p_queues int[], p_positions bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_groups bigint[];
+BEGIN
+    v_groups := ARRAY(
+        SELECT (SELECT m.group_id FROM penstock.queue q JOIN penstock.fifo_message m ON m.partition = q.partition
+                 WHERE q.id = u.queue AND m.position = u.position)
+          FROM unnest(p_queues, p_positions) WITH ORDINALITY u(queue, position, number) ORDER BY u.number);
+    PERFORM penstock.lock_groups(v_groups);
+    RETURN v_groups;
+END $$;
+
+-- Settle groups after a change; returns those from which more may be leasable now, as the numbers of their first entries.
+CREATE FUNCTION penstock.settle_all(p_groups bigint[], p_now bigint, p_retention bigint[]) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_entry record;
+    v_ready int[] := '{}';
+BEGIN
+    FOR v_entry IN SELECT u.id, min(u.retention) AS retention, min(u.number)::int AS number
+                     FROM unnest(p_groups, p_retention) WITH ORDINALITY u(id, retention, number)
+                    WHERE u.id IS NOT NULL GROUP BY u.id ORDER BY u.id LOOP
+        IF penstock.settle(v_entry.id, p_now, v_entry.retention) THEN
+            v_ready := v_ready || v_entry.number;
+        END IF;
+    END LOOP;
+    RETURN v_ready;
+END $$;
+
+-- Delete by receipt. Codes: 0 deleted or gone, 2 not leased, 5 no such queue.
+CREATE FUNCTION penstock.delete_fifo(
+    p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_retention bigint[],
+    OUT codes int[], OUT ready int[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_groups bigint[] := penstock.lock_groups_of(p_queues, p_positions);
+    v_now bigint := penstock.now_ms(p_pinned);
+BEGIN
+    WITH gone AS (
+        DELETE FROM penstock.fifo_message m
+         USING unnest(p_queues, p_positions, p_receipts) u(queue, position, receipt)
+          JOIN penstock.queue q ON q.id = u.queue
+         WHERE m.partition = q.partition AND m.position = u.position AND m.receipt = u.receipt AND m.visible_at > v_now
+        RETURNING m.position)
+    DELETE FROM penstock.body b USING gone g WHERE b.position = g.position;
+    codes := ARRAY(
+        SELECT CASE WHEN q.id IS NULL THEN 5
+                    WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 0
+                    ELSE 2 END
+          FROM unnest(p_queues, p_positions, p_retention) WITH ORDINALITY u(queue, position, retention, number)
+          LEFT JOIN penstock.queue q ON q.id = u.queue
+          LEFT JOIN penstock.fifo_message m ON m.partition = q.partition AND m.position = u.position
+         ORDER BY u.number);
+    ready := penstock.settle_all(v_groups, v_now, p_retention);
+END $$;
+
+-- As change_visibility for standard queues, with the same codes.
+CREATE FUNCTION penstock.change_visibility_fifo(
+    p_pinned bigint, p_window bigint, p_lease_max bigint, p_key bytea, p_repeated boolean,
+    p_queues int[], p_positions bigint[], p_receipts int[], p_lease bigint[], p_retention bigint[], p_round int[]
+) RETURNS int[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_groups bigint[];
+    v_now bigint;
+    v_codes int[];
+BEGIN
+    IF p_repeated THEN
+        v_codes := penstock.kept_codes(p_key);
+        IF v_codes IS NOT NULL THEN
+            RETURN v_codes;
+        END IF;
+    END IF;
+    v_groups := penstock.lock_groups_of(p_queues, p_positions);
+    v_now := penstock.now_ms(p_pinned);
+    v_codes := array_fill(NULL::int, ARRAY[cardinality(p_queues)]);
+    FOR v_round IN 1 .. (SELECT max(r) FROM unnest(p_round) r) LOOP
+        v_codes := ARRAY(
+            SELECT CASE WHEN u.round <> v_round THEN u.code
+                        WHEN q.id IS NULL THEN 5
+                        WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 3
+                        WHEN m.receipt <> u.receipt OR m.visible_at <= v_now THEN 2
+                        WHEN v_now + u.lease > m.leased_at + p_lease_max THEN 4
+                        WHEN v_now + u.lease < m.visible_at THEN 1
+                        ELSE 0 END
+              FROM unnest(p_queues, p_positions, p_receipts, p_lease, p_retention, p_round, v_codes) WITH ORDINALITY
+                   u(queue, position, receipt, lease, retention, round, code, number)
+              LEFT JOIN penstock.queue q ON q.id = u.queue
+              LEFT JOIN penstock.fifo_message m ON m.partition = q.partition AND m.position = u.position
+             ORDER BY u.number);
+        UPDATE penstock.fifo_message m SET visible_at = v_now + u.lease
+          FROM unnest(p_queues, p_positions, p_lease, p_round, v_codes) u(queue, position, lease, round, code)
+          JOIN penstock.queue q ON q.id = u.queue
+         WHERE u.round = v_round AND u.code <= 1 AND m.partition = q.partition AND m.position = u.position;
+    END LOOP;
+    PERFORM penstock.settle_all(v_groups, v_now, p_retention);
+    PERFORM penstock.keep_codes(p_key, v_now + p_window, v_codes);
+    RETURN v_codes;
+END $$;
+
+-- As release for standard queues, with the same codes.
+CREATE FUNCTION penstock.release_fifo(
+    p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_retention bigint[]
+) RETURNS int[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_groups bigint[] := penstock.lock_groups_of(p_queues, p_positions);
+    v_now bigint := penstock.now_ms(p_pinned);
+    v_codes int[];
+BEGIN
+    v_codes := ARRAY(
+        SELECT CASE WHEN q.id IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
+          FROM unnest(p_queues, p_positions, p_receipts) WITH ORDINALITY u(queue, position, receipt, number)
+          LEFT JOIN penstock.queue q ON q.id = u.queue
+          LEFT JOIN penstock.fifo_message m ON m.partition = q.partition AND m.position = u.position
+         ORDER BY u.number);
+    UPDATE penstock.fifo_message m
+       SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1, leased_at = NULL,
+           first_received_at = CASE WHEN m.receive_count > 1 THEN m.first_received_at END
+      FROM unnest(p_queues, p_positions, v_codes) u(queue, position, code) JOIN penstock.queue q ON q.id = u.queue
+     WHERE u.code = 0 AND m.partition = q.partition AND m.position = u.position;
+    PERFORM penstock.settle_all(v_groups, v_now, p_retention);
+    RETURN v_codes;
+END $$;

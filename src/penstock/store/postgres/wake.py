@@ -1,0 +1,110 @@
+"""Waking: telling this node's listeners at once, and other nodes' soon, that messages have arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import asyncpg
+import structlog
+
+from penstock.store.postgres.attempts import PAUSE_FIRST_S, PAUSE_MAX_S
+from penstock.store.postgres.pool import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.store.postgres.queues import QueueCache
+
+INTERVAL_S = 0.005
+"""Other nodes are told at most this often, of all that has arrived meanwhile."""
+
+PAYLOAD_QUEUES_MAX = 300
+"""Of how many queues one notification tells: it has room for 8000 bytes."""
+
+READY = "penstock_ready"
+QUEUE = "penstock_queue"
+
+_log = structlog.get_logger(__name__)
+
+
+class Wake:
+    """Listens to other nodes and notifies them, on a connection of its own.
+
+    Nothing depends on a notification: where one is lost, waiting consumers look again by themselves.
+    """
+
+    def __init__(self, dsn: str, cache: QueueCache, *, lost: Callable[[], None]) -> None:
+        self._dsn = dsn
+        self._cache = cache
+        self._lost = lost
+        self._listeners: list[Callable[[int, int], None]] = []
+        self._arrived: dict[int, int] = {}
+        self._news = asyncio.Event()
+        self.listening = asyncio.Event()
+        """Set while other nodes are heard."""
+
+    def listen(self, ready: Callable[[int, int], None]) -> None:
+        """Have arrivals reported, those of other nodes too."""
+        self._listeners.append(ready)
+
+    def arrived(self, queue_id: int, count: int) -> None:
+        """Report an arrival."""
+        self._report(queue_id, count)
+        self._arrived[queue_id] = self._arrived.get(queue_id, 0) + count
+        self._news.set()
+
+    async def run(self) -> None:
+        """Keep the connection, for ever."""
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                session = await Session.open(self._dsn)
+            except (OSError, asyncpg.PostgresError) as error:
+                _log.debug("cannot listen to other nodes", reason=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+                continue
+            pause_s = PAUSE_FIRST_S
+            try:
+                await self._serve(session)
+            except (OSError, asyncpg.PostgresError) as error:
+                _log.info("the connection to other nodes was lost", reason=str(error))
+            finally:
+                self.listening.clear()
+                session.terminate()
+                self._lost()
+
+    async def _serve(self, session: Session) -> None:
+        # These transactions only carry notifications, and need not wait for the disk.
+        await session.fetch("SELECT set_config('synchronous_commit', 'off', false)")
+        session.raw.add_termination_listener(lambda _: self._news.set())
+        await session.raw.add_listener(READY, self._heard)  # type: ignore[arg-type] # The stubs want a pool's proxy.
+        await session.raw.add_listener(QUEUE, self._changed)
+        # Whatever was changed before we listened may be in the cache.
+        self._cache.clear()
+        self.listening.set()
+        while session.usable:
+            await self._news.wait()
+            self._news.clear()
+            arrived, self._arrived = self._arrived, {}
+            queues = list(arrived.items())
+            for first in range(0, len(queues), PAYLOAD_QUEUES_MAX):
+                told = queues[first : first + PAYLOAD_QUEUES_MAX]
+                payload = ",".join(f"{queue_id}:{count}" for queue_id, count in told)
+                await session.fetch("SELECT pg_notify($1, $2)", READY, payload)
+            await asyncio.sleep(INTERVAL_S)
+
+    def _report(self, queue_id: int, count: int) -> None:
+        for ready in self._listeners:
+            ready(queue_id, count)
+
+    def _heard(self, connection: asyncpg.Connection[asyncpg.Record], pid: int, _: str, payload: object) -> None:
+        if pid == connection.get_server_pid():
+            return
+        for part in str(payload).split(","):
+            queue_id, count = part.split(":")
+            self._report(int(queue_id), int(count))
+
+    def _changed(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        self._cache.forget(str(payload))

@@ -1,0 +1,260 @@
+"""Group commit: calls that arrive while a commit is under way share the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import apsw
+
+from penstock.domain.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.store.sqlite.calls import Call
+
+Answer = TypeVar("Answer")
+
+CALLS_PER_TRANSACTION_MAX = 1_000
+
+WAL_PAGES_MAX = 4_000
+"""How long the log may grow before it is moved into the database: 16 MB."""
+
+
+class Effects(Protocol):
+    """What is kept in memory about the database, and has to follow its transactions."""
+
+    def begin(self) -> None:
+        """A transaction starts."""
+
+    def save(self) -> None:
+        """Write what was changed in memory only: the transaction, or one call of it, ends."""
+
+    def drop(self) -> None:
+        """Forget everything: the transaction, or one call of it, was rolled back."""
+
+    def committed(self) -> None:
+        """The transaction is durable."""
+
+
+class Commits:
+    """Runs calls on the event loop's thread, many in one transaction, and commits in a thread of its own.
+
+    The two threads never use the connection at the same time: the commit thread has it from when a COMMIT is handed
+    over until it reports back. There are no timers: a call that finds nothing under way is run in the loop's next turn.
+    What one call raises stays with that call; what a commit raises is told to all of its callers.
+    """
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        effects: Effects,
+        handlers: Mapping[type[Call[Any]], Callable[[Sequence[Any]], None]],
+        *,
+        pending_max: int,
+        in_memory: bool,
+    ) -> None:
+        """Own `db` from now on. Calls of one kind are handled together, the kinds in the order of `handlers`."""
+        self._db = db
+        self._effects = effects
+        self._handlers = handlers
+        self._rank = {kind: rank for rank, kind in enumerate(handlers)}
+        self._pending_max = pending_max
+        self._in_memory = in_memory
+        self._loop = asyncio.get_running_loop()
+        self._pending: list[Call[Any]] = []
+        self._busy = False
+        self._idle: asyncio.Future[None] | None = None
+        self._closed = False
+        self._wal_pages = 0
+        self._checkpoint_at_pages = WAL_PAGES_MAX
+        self._handed_over: queue.SimpleQueue[list[Call[Any]] | asyncio.Future[None]] = queue.SimpleQueue()
+        if not in_memory:
+            db.set_wal_hook(self._note_wal)
+            threading.Thread(target=self._commit_all, name="penstock-commit", daemon=True).start()
+
+    @property
+    def closed(self) -> bool:
+        """Whether calls are refused."""
+        return self._closed
+
+    def run(self, call: Call[Answer]) -> asyncio.Future[Answer]:
+        """Have a call done. The future ends after the commit; cancelling it does not undo the call."""
+        if self._closed:
+            message = "The store is closed."
+            raise StoreUnavailable(message)
+        if len(self._pending) >= self._pending_max:
+            message = f"{self._pending_max} operations wait for the store already. Try again later."
+            raise StoreUnavailable(message)
+        call.future = self._loop.create_future()
+        self._pending.append(call)
+        if not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._next)
+        return call.future
+
+    async def close(self) -> None:
+        """Do what is pending, refuse what comes, move the log into the database and close it."""
+        self._closed = True
+        if self._busy:
+            self._idle = self._loop.create_future()
+            await self._idle
+        if self._in_memory:
+            self._db.close()
+            return
+        closed: asyncio.Future[None] = self._loop.create_future()
+        self._handed_over.put(closed)
+        await closed
+
+    # -- on the event loop's thread ---------------------------------------------------------------
+
+    def _next(self) -> None:
+        """Run what has gathered, and hand it to the commit thread."""
+        # Who was cancelled before his turn need not be served.
+        calls = [call for call in self._pending[:CALLS_PER_TRANSACTION_MAX] if not call.future.done()]
+        del self._pending[:CALLS_PER_TRANSACTION_MAX]
+        if not calls and not self._pending:
+            self._busy = False
+            if self._idle is not None:
+                self._idle.set_result(None)
+            return
+        try:
+            changed = self._run_together(calls)
+        except BaseException as error:
+            # No call's own error: there is no transaction to commit. Nobody may be left waiting for one.
+            self._answer(calls, error)
+            self._loop.call_soon(self._next)
+            if not isinstance(error, Exception):
+                raise
+            return
+        if changed and not self._in_memory:
+            self._handed_over.put(calls)
+        else:
+            self._answer(calls, self._commit())
+            self._loop.call_soon(self._next)
+
+    def _run_together(self, calls: list[Call[Any]]) -> bool:
+        """Run calls in one transaction, and tell whether they changed anything."""
+        before = self._db.total_changes()
+        self._db.execute("BEGIN IMMEDIATE")
+        self._effects.begin()
+        rank = self._rank
+        calls.sort(key=lambda call: rank[type(call)])
+        try:
+            for kind, alike in groupby(calls, type):
+                self._handlers[kind](list(alike))
+            self._effects.save()
+        except Exception:  # noqa: BLE001  # It belongs to one of the calls, which raises it again by itself.
+            self._roll_back()
+            self._run_apart(calls)
+        return self._db.total_changes() != before
+
+    def _run_apart(self, calls: list[Call[Any]]) -> None:
+        """Run calls in one transaction again, each by itself, so that the one that fails does so alone."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._effects.begin()
+        for call in calls:
+            call.answer = call.error = None
+            self._db.execute("SAVEPOINT one")
+            try:
+                self._handlers[type(call)]([call])
+                self._effects.save()
+            except Exception as error:
+                if not self._db.in_transaction:
+                    raise  # SQLite itself gave the transaction up, as a full disk may make it.
+                call.error = error
+                self._db.execute("ROLLBACK TO one")
+                self._effects.drop()
+            self._db.execute("RELEASE one")
+
+    def _proceed(self, calls: list[Call[Any]], failure: BaseException | None) -> None:
+        """Answer the callers of a commit, and go on with what has gathered meanwhile."""
+        self._answer(calls, failure)
+        self._next_or_later()
+
+    def _next_or_later(self) -> None:
+        # With nothing gathered, those who were just answered get a turn first: they may be who asks next.
+        if self._pending:
+            self._next()
+        else:
+            self._loop.call_soon(self._next)
+
+    def _answer(self, calls: list[Call[Any]], failure: BaseException | None) -> None:
+        try:
+            if failure is None:
+                self._effects.committed()
+            else:
+                self._roll_back()
+        except Exception as error:  # noqa: BLE001  # Told to the callers, like any other failure of the transaction.
+            failure = failure or error
+        for call in calls:
+            future = call.future
+            if future.done():
+                continue  # The caller was cancelled.
+            if failure is not None:
+                future.set_exception(_unavailable(failure))
+            elif call.error is not None:
+                future.set_exception(_unavailable(call.error) if isinstance(call.error, apsw.Error) else call.error)
+            else:
+                future.set_result(call.answer)
+
+    def _roll_back(self) -> None:
+        self._effects.drop()
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    # -- on whichever thread has the connection ---------------------------------------------------
+
+    def _commit(self) -> BaseException | None:
+        try:
+            self._db.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001  # Told to the callers.
+            return error
+        return None
+
+    def _note_wal(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    # -- on the commit thread ---------------------------------------------------------------------
+
+    def _commit_all(self) -> None:
+        # A loop that is closed has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            while isinstance(work := self._handed_over.get(), list):
+                failure = self._commit()
+                if failure is None and self._wal_pages >= self._checkpoint_at_pages:
+                    self._loop.call_soon_threadsafe(self._answer, work, None)
+                    self._checkpoint()
+                    self._loop.call_soon_threadsafe(self._next_or_later)
+                else:
+                    self._loop.call_soon_threadsafe(self._proceed, work, failure)
+            # The last connection to close moves the log into the database and removes it.
+            try:
+                self._db.close()
+            except Exception as error:  # noqa: BLE001  # Told to who closes the store.
+                self._loop.call_soon_threadsafe(work.set_exception, _unavailable(error))
+            else:
+                self._loop.call_soon_threadsafe(work.set_result, None)
+
+    def _checkpoint(self) -> None:
+        """Move the log into the database; the next transaction then begins the log anew."""
+        try:
+            pages, moved = self._db.wal_checkpoint()
+        except apsw.Error:
+            # The log still holds everything. If the disk is full, the next commit says so.
+            pages, moved = self._wal_pages, 0
+        # Someone who reads the file holds the log up; trying again at every commit would not help.
+        self._checkpoint_at_pages = WAL_PAGES_MAX if moved >= pages else pages + WAL_PAGES_MAX
+
+
+def _unavailable(error: BaseException) -> StoreUnavailable:
+    """Give one caller what went wrong below; each gets an error of its own, as each raises it."""
+    told = StoreUnavailable(f"The store failed: {error}.")
+    told.__cause__ = error
+    return told

@@ -1,0 +1,50 @@
+"""Messages that were received too often, and the queues they go to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.domain.queue import Queue
+    from penstock.store.sqlite.arrivals import Arrivals
+    from penstock.store.sqlite.contents import ContentsTable
+    from penstock.store.sqlite.queues import Queues
+    from penstock.store.sqlite.rows import Row
+    from penstock.store.sqlite.transaction import Transaction
+
+
+class DeadLetters:
+    """Tells which messages are dead, and puts them into their dead-letter queue."""
+
+    def __init__(self, transaction: Transaction, contents: ContentsTable, queues: Queues, arrivals: Arrivals) -> None:
+        self._transaction = transaction
+        self._contents = contents
+        self._queues = queues
+        self._arrivals = arrivals
+
+    def deadline(self, queue: Queue) -> tuple[int, int] | None:
+        """Tell how many receives a message of `queue` survives, and the id of its dead-letter queue if that exists."""
+        redrive = queue.attributes.redrive
+        if redrive is None:
+            return None
+        target_id = self._queues.id_of(redrive.dead_letter_queue)
+        return None if target_id is None else (redrive.max_receive_count, target_id)
+
+    def bury(self, queue: Queue, target_id: int, dead: Sequence[tuple[Row, str | None]]) -> None:
+        """Store messages, each with its group, in their dead-letter queue. The caller removes them from `queue`."""
+        target = self._contents.change(target_id)
+        now_ms = self._transaction.now_ms
+        self._arrivals.store(
+            [
+                row.moved(
+                    self._arrivals.place(target, group, receipt=row.receipt),
+                    message_id=row.message_id,
+                    sent_at_ms=now_ms if target.fifo else row.sent_at_ms,
+                    dead_letter_source=queue.name.arn,
+                )
+                for row, group in dead
+            ]
+        )
+        self._transaction.wake(target_id, len(dead))

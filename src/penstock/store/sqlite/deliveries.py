@@ -1,0 +1,175 @@
+"""What becomes of messages: leased, returned, hidden for longer, removed; with the counters and groups that follow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.store.sqlite.connection import array_of
+from penstock.store.sqlite.contents import LEASED, VISIBLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.store.sqlite.contents import Contents
+    from penstock.store.sqlite.groups import Groups
+    from penstock.store.sqlite.transaction import Transaction
+
+_FIND = """
+SELECT d.position, d.state, d.visible_at_ms, d.leased_at_ms, d.receipt, d.receive_count, d.group_id
+FROM carray(?) AS wanted CROSS JOIN delivery AS d ON d.position = wanted.value
+"""
+
+_LEASE_FRESH = """
+INSERT INTO delivery
+    (position, partition, state, visible_at_ms, leased_at_ms, receipt, receive_count, first_received_at_ms)
+SELECT value, ?2, 1, ?3, ?4, 1, 1, ?4 FROM carray(?1)
+"""
+
+_LEASE_AGAIN = """
+UPDATE delivery
+SET state = 1, visible_at_ms = ?2, leased_at_ms = ?3, receipt = receipt + 1, receive_count = receive_count + 1,
+    first_received_at_ms = coalesce(first_received_at_ms, ?3)
+WHERE position IN (SELECT value FROM carray(?1))
+"""
+
+_HIDE = "UPDATE delivery SET state = ?2, visible_at_ms = ?3 WHERE position = ?1"
+
+_UNDO = """
+UPDATE delivery
+SET state = 0, visible_at_ms = ?2, receipt = receipt + 1, receive_count = receive_count - 1,
+    first_received_at_ms = CASE WHEN receive_count > 1 THEN first_received_at_ms END
+WHERE position = ?1
+"""
+
+_DUE = """
+SELECT position, state, group_id FROM delivery
+WHERE partition = ? AND state > 0 AND visible_at_ms <= ?
+ORDER BY visible_at_ms LIMIT ?
+"""
+
+_SHOW = "UPDATE delivery SET state = 0 WHERE position IN (SELECT value FROM carray(?))"
+
+_NEXT_DUE = "SELECT min(visible_at_ms) FROM delivery WHERE partition = ? AND state > 0"
+
+_COUNT_DUE = """
+SELECT coalesce(sum(state = 1), 0), coalesce(sum(state = 2), 0) FROM delivery
+WHERE partition = ? AND state > 0 AND visible_at_ms <= ?
+"""
+
+
+class Delivery(NamedTuple):
+    """What is known of a message's delivery, without the message."""
+
+    position: int
+    state: int
+    visible_at_ms: int
+    leased_at_ms: int | None
+    receipt: int
+    receive_count: int
+    group_id: int | None
+
+
+class Deliveries:
+    """The deliveries of all queues. Every change goes through here, so that counters and groups stay right."""
+
+    def __init__(self, transaction: Transaction, groups: Groups, *, rows_max: int) -> None:
+        self._transaction = transaction
+        self._db = transaction.db
+        self._groups = groups
+        self._rows_max = rows_max
+
+    def find(self, positions: Sequence[int]) -> dict[int, Delivery]:
+        """Look deliveries up; those that are gone are missing from the answer."""
+        if not positions:
+            return {}
+        return {row[0]: Delivery._make(row) for row in self._db.execute(_FIND, (array_of(positions),))}
+
+    def lease_fresh(self, contents: Contents, positions: Sequence[int], lease_ms: int) -> None:
+        """Lease messages that have no delivery yet."""
+        now_ms = self._transaction.now_ms
+        self._db.execute(_LEASE_FRESH, (array_of(positions), contents.partition, now_ms + lease_ms, now_ms))
+        contents.leased += len(positions)
+        contents.expect(now_ms + lease_ms)
+
+    def lease_again(self, contents: Contents, taken: Iterable[tuple[int, int, int | None]], lease_ms: int) -> None:
+        """Lease messages that have a delivery: position, state and group id of each. Their groups are not refreshed."""
+        now_ms = self._transaction.now_ms
+        positions = []
+        for position, state, group_id in taken:
+            positions.append(position)
+            contents.count(state, group_id, -1)
+        self._db.execute(_LEASE_AGAIN, (array_of(positions), now_ms + lease_ms, now_ms))
+        contents.leased += len(positions)
+        contents.expect(now_ms + lease_ms)
+
+    def hide(self, contents: Contents, delivery: Delivery, visible_at_ms: int) -> Delivery:
+        """Move the end of a lease; an end that has come makes the message visible. Return the delivery as it is now."""
+        state = LEASED if visible_at_ms > self._transaction.now_ms else VISIBLE
+        self._db.execute(_HIDE, (delivery.position, state, visible_at_ms))
+        self._move(contents, delivery, state)
+        if state == LEASED:
+            contents.expect(visible_at_ms)
+        if visible_at_ms < delivery.visible_at_ms:
+            self._transaction.wake(contents.queue_id, 1)
+        return delivery._replace(state=state, visible_at_ms=visible_at_ms)
+
+    def undo(self, contents: Contents, delivery: Delivery) -> None:
+        """Make a delivery not to have been: visible at once, not counted, its receipt stale."""
+        self._db.execute(_UNDO, (delivery.position, self._transaction.now_ms))
+        self._move(contents, delivery, VISIBLE)
+        self._transaction.wake(contents.queue_id, 1)
+
+    def remove(self, contents: Contents, gone: Iterable[tuple[int, int | None, int | None]]) -> None:
+        """Remove messages: position, state (None if there is no delivery) and group id of each."""
+        positions: list[int] = []
+        tracked: list[int] = []
+        groups: dict[int, int] = defaultdict(int)
+        for position, state, group_id in gone:
+            positions.append(position)
+            if state is None:
+                continue
+            tracked.append(position)
+            contents.count(state, group_id, -1)
+            if group_id is not None:
+                groups[group_id] -= state == LEASED
+        if not positions:
+            return
+        contents.messages -= len(positions)
+        if tracked:
+            self._db.execute(
+                "DELETE FROM delivery WHERE position IN (SELECT value FROM carray(?))", (array_of(tracked),)
+            )
+        self._db.execute("DELETE FROM message WHERE position IN (SELECT value FROM carray(?))", (array_of(positions),))
+        for group_id, change in groups.items():
+            self._groups.refresh(contents, group_id, change)
+
+    def settle(self, contents: Contents) -> None:
+        """Make visible what has come due, up to a bound; `contents.next_due_ms` tells whether more has."""
+        now_ms = self._transaction.now_ms
+        due = list(self._db.execute(_DUE, (contents.partition, now_ms, self._rows_max)))
+        if due:
+            self._db.execute(_SHOW, (array_of(row[0] for row in due),))
+            groups: dict[int, int] = defaultdict(int)
+            for _, state, group_id in due:
+                contents.count(state, group_id, -1)
+                contents.count(VISIBLE, group_id, 1)
+                if group_id is not None:
+                    groups[group_id] -= state == LEASED
+            # A FIFO group knew all along when it would be ready.
+            if not contents.fifo:
+                for group_id, change in groups.items():
+                    self._groups.refresh(contents, group_id, change)
+        contents.next_due_ms = self._db.execute(_NEXT_DUE, (contents.partition,)).get
+
+    def count_due(self, contents: Contents) -> tuple[int, int]:
+        """Count leased and delayed messages that have come due but are not settled."""
+        leased, delayed = self._db.execute(_COUNT_DUE, (contents.partition, self._transaction.now_ms)).get
+        return leased, delayed
+
+    def _move(self, contents: Contents, delivery: Delivery, state: int) -> None:
+        contents.count(delivery.state, delivery.group_id, -1)
+        contents.count(state, delivery.group_id, 1)
+        if delivery.group_id is not None:
+            change = (state == LEASED) - (delivery.state == LEASED)
+            self._groups.refresh(contents, delivery.group_id, change)

@@ -1,0 +1,237 @@
+"""Receives: visible messages become leased, and the same ones again for the same attempt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.domain.errors import OverLimit, PenstockError
+from penstock.domain.queue import Counts
+from penstock.store.codec import decode_deliveries, encode_deliveries
+from penstock.store.port import Leased
+from penstock.store.sqlite.connection import array_of
+from penstock.store.sqlite.contents import LEASED as LEASED_STATE
+from penstock.store.sqlite.fair import Fair
+from penstock.store.sqlite.fifo import Fifo
+from penstock.store.sqlite.outcomes import LEASED
+from penstock.store.sqlite.rows import ROW_COLUMNS, leased_message
+from penstock.store.sqlite.screen import Screen
+from penstock.store.sqlite.standard import Ungrouped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.domain.limits import Limits
+    from penstock.domain.message import Message
+    from penstock.domain.queue import Queue
+    from penstock.store.port import AttemptKey
+    from penstock.store.sqlite.calls import Lease
+    from penstock.store.sqlite.contents import Contents, ContentsTable
+    from penstock.store.sqlite.dead_letters import DeadLetters
+    from penstock.store.sqlite.deliveries import Deliveries
+    from penstock.store.sqlite.groups import Groups
+    from penstock.store.sqlite.outcomes import Outcomes
+    from penstock.store.sqlite.transaction import Transaction
+
+_LEASED_BEFORE = f"""
+SELECT {ROW_COLUMNS}, g.name
+FROM carray(?) AS wanted
+    CROSS JOIN delivery AS d ON d.position = wanted.value
+    CROSS JOIN message AS m ON m.position = d.position
+    LEFT JOIN message_group AS g ON g.id = d.group_id
+"""  # noqa: S608  # The columns are our own text.
+
+
+class Source(Protocol):
+    """Where a run of leases takes its messages from, by the rules of a kind of queue."""
+
+    @property
+    def unsaved(self) -> int:
+        """How many messages were leased since the last `save`."""
+
+    def lease(self, count: int, lease_ms: int, ahead: int, /) -> list[Message]:
+        """Lease up to `count` messages; `ahead` says how many this and all later calls of the run want."""
+
+    def save(self) -> None:
+        """Write what `lease` has not written."""
+
+
+class _Run:
+    """Leases on one queue that share what is fetched, and are written together."""
+
+    def __init__(self, calls: list[Lease]) -> None:
+        self.ahead = sum(call.count for call in calls)
+        """How many messages the calls that are still to be done want."""
+        self.source: Source | None = None
+        self.screen: Screen | None = None
+        self.kept: dict[AttemptKey, bytes] = {}
+        self.repeated: list[Lease] = []
+        """Calls with the attempt key of another one, whose messages are not written yet."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the bound of one pass was reached before the end of the messages."""
+        return self.screen is not None and self.screen.cut
+
+
+class Leases:
+    """Does leases, all that were gathered at once."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        contents: ContentsTable,
+        deliveries: Deliveries,
+        groups: Groups,
+        dead_letters: DeadLetters,
+        outcomes: Outcomes,
+        limits: Limits,
+    ) -> None:
+        self._transaction = transaction
+        self._db = transaction.db
+        self._contents = contents
+        self._deliveries = deliveries
+        self._groups = groups
+        self._dead_letters = dead_letters
+        self._outcomes = outcomes
+        self._limits = limits
+
+    def run(self, calls: Sequence[Lease]) -> None:
+        """Answer every call. Those on one queue, with the same policies, are a run that fetches messages at once."""
+        runs: dict[tuple[int, int, int], list[Lease]] = {}
+        for call in calls:
+            # With a lease of no length the next call may have the same messages, so it has to look for itself.
+            alone = id(call) if call.lease_ms == 0 else 0
+            runs.setdefault((call.queue.id, call.queue.revision, alone), []).append(call)
+        for alike in runs.values():
+            self._run(alike)
+
+    def screen(self, queue: Queue, contents: Contents) -> Screen:
+        """Make a screen for one run."""
+        return Screen(
+            self._transaction,
+            self._deliveries,
+            self._dead_letters,
+            queue,
+            contents,
+            rows_max=self._limits.sweep_rows_max,
+        )
+
+    def settle(self, queue_id: int) -> Contents:
+        """Return a queue's contents after what has come due was made visible, up to a bound."""
+        contents = self._contents.of(queue_id)
+        if contents.next_due_ms is not None and contents.next_due_ms <= self._transaction.now_ms:
+            self._deliveries.settle(self._contents.change(queue_id))
+        return contents
+
+    def count(self, queue: Queue) -> Counts:
+        """Count a queue's messages."""
+        contents = self.settle(queue.id)
+        leased, delayed = contents.leased, contents.delayed
+        if self._next_in_ms(contents) == 0:
+            # More has come due than one pass settles.
+            leased_over, delayed_over = self._deliveries.count_due(contents)
+            leased, delayed = leased - leased_over, delayed - delayed_over
+        return Counts(visible=contents.messages - leased - delayed, in_flight=leased, delayed=delayed)
+
+    def ungrouped(self, screen: Screen) -> Ungrouped:
+        """Give the visible messages without a group of a standard queue."""
+        return Ungrouped(self._transaction, self._deliveries, screen)
+
+    def fifo(self, screen: Screen) -> Fifo:
+        """Give the visible messages of a FIFO queue."""
+        return Fifo(self._transaction, self._deliveries, self._groups, screen)
+
+    def _source(self, screen: Screen) -> Source:
+        if screen.contents.fifo:
+            return self.fifo(screen)
+        ungrouped = self.ungrouped(screen)
+        if not screen.contents.groups:
+            return ungrouped
+        return Fair(self._transaction, self._deliveries, self._groups, screen, ungrouped)
+
+    def _run(self, calls: list[Lease]) -> None:
+        run = _Run(calls)
+        for call in calls:
+            try:
+                call.answer = self._lease(run, call)
+            except PenstockError as error:
+                call.error = error
+        if run.source is not None:
+            run.source.save()
+        self._outcomes.keep(list(run.kept.items()))
+        if run.repeated:
+            self._run(run.repeated)
+
+    def _lease(self, run: _Run, call: Lease) -> Leased:
+        run.ahead -= call.count
+        key = None if call.attempt is None else LEASED + call.attempt
+        if key in run.kept:
+            run.repeated.append(call)
+            return Leased([])
+        contents = self.settle(call.queue.id)
+        if key is not None and (again := self._lease_again(call, key, contents)):
+            return Leased(again)
+        room = self._room(contents, run.source)
+        messages: list[Message] = []
+        if room and contents.visible > 0:
+            if run.source is None:
+                run.screen = self.screen(call.queue, self._contents.change(contents.queue_id))
+                run.source = self._source(run.screen)
+            count = min(call.count, room)
+            messages = run.source.lease(count, call.lease_ms, count + run.ahead)
+        # Fewer than asked for, though there may be more: a bound was reached, and the next look goes on from there.
+        next_in_ms = 0 if run.cut and len(messages) < call.count else self._next_in_ms(contents)
+        if not messages:
+            return Leased(messages, next_in_ms)
+        if key is not None:
+            run.kept[key] = encode_deliveries([(message.position, message.receipt) for message in messages])
+        if call.lease_ms == 0:
+            self._transaction.wake(contents.queue_id, len(messages))
+        return Leased(messages, next_in_ms)
+
+    def _room(self, contents: Contents, source: Source | None) -> int:
+        """Tell how many more messages may be leased. Raises `OverLimit` if none may."""
+        limits = self._limits
+        in_flight_max = limits.in_flight_fifo_max if contents.fifo else limits.in_flight_standard_max
+        room = in_flight_max - contents.leased - (source.unsaved if source is not None else 0)
+        # Leases that are over but not settled make room in the next pass, for which the caller looks again at once.
+        if room <= 0 and self._next_in_ms(contents) != 0:
+            message = "The maximum number of in flight messages is reached."
+            raise OverLimit(message)
+        return max(0, room)
+
+    def _next_in_ms(self, contents: Contents) -> int | None:
+        if contents.next_due_ms is None:
+            return None
+        return max(0, contents.next_due_ms - self._transaction.now_ms)
+
+    def _lease_again(self, call: Lease, key: AttemptKey, contents: Contents) -> list[Message]:
+        """Return what an earlier lease with this key gave and is still leased, its lease renewed."""
+        answer = self._outcomes.find(key)
+        if answer is None:
+            self._outcomes.check_room()
+            return []
+        now_ms = self._transaction.now_ms
+        low, high = contents.bounds
+        receipts = {position: receipt for position, receipt in decode_deliveries(answer) if low < position <= high}
+        if not receipts:
+            self._outcomes.forget(key)  # The queue was purged.
+            return []
+        rows = {row[0]: row for row in self._db.execute(_LEASED_BEFORE, (array_of(receipts),))}
+        deliveries = self._deliveries.find(list(receipts))
+        messages = []
+        for position, receipt in receipts.items():
+            delivery = deliveries.get(position)
+            if (
+                delivery is None
+                or (delivery.receipt, delivery.state) != (receipt, LEASED_STATE)
+                or delivery.visible_at_ms <= now_ms
+                or rows[position][2] + call.queue.retention_ms <= now_ms
+            ):
+                continue
+            self._deliveries.hide(contents, delivery, max(delivery.visible_at_ms, now_ms + call.lease_ms))
+            *row, group = rows[position]
+            messages.append(leased_message(row, now_ms, group, fifo=contents.fifo, leases=0))
+        if not messages:
+            self._outcomes.forget(key)
+        return messages

@@ -1,0 +1,147 @@
+"""What consumers do with what they leased: delete it, keep it for longer, give it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.domain.errors import (
+    InvalidParameter,
+    MessageNotInFlight,
+    PenstockError,
+    QueueDoesNotExist,
+    ReceiptHandleExpired,
+)
+from penstock.domain.limits import SECOND_MS
+from penstock.store.sqlite.connection import array_of
+from penstock.store.sqlite.contents import LEASED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.domain.limits import Limits
+    from penstock.domain.message import Receipt, VisibilityChange
+    from penstock.domain.queue import Queue
+    from penstock.store.sqlite.calls import ChangeVisibility, Delete
+    from penstock.store.sqlite.contents import Contents, ContentsTable
+    from penstock.store.sqlite.deliveries import Deliveries, Delivery
+    from penstock.store.sqlite.transaction import Transaction
+
+_SENT_AT = "SELECT position, sent_at_ms FROM message WHERE position IN (SELECT value FROM carray(?))"
+
+
+class Receipts:
+    """Does deletes, changes of visibility and releases."""
+
+    def __init__(
+        self, transaction: Transaction, contents: ContentsTable, deliveries: Deliveries, limits: Limits
+    ) -> None:
+        self._transaction = transaction
+        self._db = transaction.db
+        self._contents = contents
+        self._deliveries = deliveries
+        self._limits = limits
+
+    def delete(self, calls: Sequence[Delete]) -> None:
+        """Answer every delete that was gathered."""
+        by_queue: dict[int, list[Delete]] = {}
+        for call in calls:
+            by_queue.setdefault(call.queue.id, []).append(call)
+        for queue_id, alike in by_queue.items():
+            try:
+                contents = self._contents.change(queue_id)
+            except QueueDoesNotExist as error:
+                for call in alike:
+                    call.error = QueueDoesNotExist(error.reason)
+                continue
+            known = self._find(contents, (receipt for call in alike for receipt in call.receipts))
+            gone: list[tuple[int, int | None, int | None]] = []
+            for call in alike:
+                call.answer = [self._delete(contents, known, receipt, gone) for receipt in call.receipts]
+            self._deliveries.remove(contents, gone)
+
+    def change_visibility(self, calls: Sequence[ChangeVisibility]) -> None:
+        """Answer every change of visibility that was gathered."""
+        for call in calls:
+            try:
+                contents = self._contents.change(call.queue.id)
+            except PenstockError as error:
+                call.error = error
+                continue
+            known = self._find(contents, (change.receipt for change in call.changes))
+            self._leave_out_expired(call.queue, known)
+            call.answer = [self._change(contents, known, change) for change in call.changes]
+
+    def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
+        """Undo deliveries."""
+        contents = self._contents.change(queue.id)
+        known = self._find(contents, receipts)
+        for receipt in receipts:
+            delivery = known.pop(receipt.position, None)
+            if delivery is not None and delivery.receipt == receipt.receipt:
+                self._deliveries.undo(contents, delivery)
+
+    def _find(self, contents: Contents, receipts: Iterable[Receipt]) -> dict[int, Delivery]:
+        """Look deliveries up; those of other queues, and of what this one held before a purge, are not there."""
+        queue_id = contents.queue_id
+        low, high = contents.bounds
+        return self._deliveries.find(
+            [
+                receipt.position
+                for receipt in receipts
+                if low < receipt.position <= high and receipt.queue_id == queue_id
+            ]
+        )
+
+    def _delete(
+        self,
+        contents: Contents,
+        known: dict[int, Delivery],
+        receipt: Receipt,
+        gone: list[tuple[int, int | None, int | None]],
+    ) -> PenstockError | None:
+        delivery = known.get(receipt.position)
+        if delivery is None:
+            return None
+        current = delivery.receipt == receipt.receipt
+        if contents.fifo and not (current and self._is_leased(delivery)):
+            return _expired()
+        if current:
+            del known[receipt.position]
+            gone.append((delivery.position, delivery.state, delivery.group_id))
+        return None
+
+    def _change(self, contents: Contents, known: dict[int, Delivery], change: VisibilityChange) -> PenstockError | None:
+        receipt = change.receipt
+        delivery = known.get(receipt.position)
+        if delivery is None:
+            return _not_in_flight()
+        if delivery.receipt != receipt.receipt or not self._is_leased(delivery):
+            return _expired() if contents.fifo else _not_in_flight()
+        end_ms = self._transaction.now_ms + change.lease_ms
+        if end_ms > (delivery.leased_at_ms or 0) + self._limits.lease_ms_max:
+            return InvalidParameter(
+                f"Value {change.lease_ms // SECOND_MS} for parameter VisibilityTimeout is invalid. "
+                "Reason: Total VisibilityTimeout for the message is beyond the limit "
+                f"[{self._limits.lease_ms_max // SECOND_MS} seconds]."
+            )
+        known[receipt.position] = self._deliveries.hide(contents, delivery, end_ms)
+        return None
+
+    def _is_leased(self, delivery: Delivery) -> bool:
+        return delivery.state == LEASED and delivery.visible_at_ms > self._transaction.now_ms
+
+    def _leave_out_expired(self, queue: Queue, known: dict[int, Delivery]) -> None:
+        """Forget messages past their retention: they are as good as gone, swept or not."""
+        if known:
+            expired_ms = self._transaction.now_ms - queue.retention_ms
+            for position, sent_at_ms in self._db.execute(_SENT_AT, (array_of(known),)):
+                if sent_at_ms <= expired_ms:
+                    del known[position]
+
+
+def _expired() -> ReceiptHandleExpired:
+    return ReceiptHandleExpired("The receipt handle has expired.")
+
+
+def _not_in_flight() -> MessageNotInFlight:
+    return MessageNotInFlight("The message referred to isn't in flight.")

@@ -1,0 +1,184 @@
+"""The port on SQLite: each verb handed to the part that does it, and answered after the commit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import apsw
+
+from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease, Work
+from penstock.store.sqlite.commits import Commits
+from penstock.store.sqlite.connection import MEMORY, broken, connect
+from penstock.store.sqlite.migrations import migrate, read_secret
+from penstock.store.sqlite.outcomes import APPENDED
+from penstock.store.sqlite.owner import Owner
+from penstock.store.sqlite.parts import Parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.domain.clock import Clock
+    from penstock.domain.errors import PenstockError
+    from penstock.domain.failpoints import Failpoints
+    from penstock.domain.ids import IdSource
+    from penstock.domain.limits import Limits
+    from penstock.domain.message import Draft, Receipt, Refused, SendResult, VisibilityChange
+    from penstock.domain.move import MoveTask
+    from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
+    from penstock.store.port import AttemptKey, Leased
+    from penstock.store.sqlite.calls import Call
+
+Answer = TypeVar("Answer")
+
+
+class SqliteStore:
+    """A store in one SQLite file, or in memory, owned by one process. The port says what the verbs do."""
+
+    def __init__(
+        self, secret: bytes, parts: Parts, commits: Commits, owner: Owner | None, failpoints: Failpoints
+    ) -> None:
+        """Take the parts that `open` has made."""
+        self._secret = secret
+        self._parts = parts
+        self._commits = commits
+        self._owner = owner
+        self._failpoints = failpoints
+
+    @classmethod
+    async def open(
+        cls, path: str, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints
+    ) -> SqliteStore:
+        """Open a store, making it if it is missing; `:memory:` is a new one that goes with the process.
+
+        Raises `StoreInUse` if another process has it open, `StoreIncompatible` if it is newer or no store at all.
+        """
+        owner = None if path == MEMORY else Owner(path)
+        db = None
+        try:
+            db = connect(path)
+            migrate(db, path)
+            secret = read_secret(db)
+            parts = Parts(db, clock, ids, limits)
+            commits = Commits(
+                db,
+                parts,
+                parts.handlers(),
+                pending_max=limits.pending_operations_max,
+                in_memory=owner is None,
+            )
+            return cls(secret, parts, commits, owner, failpoints)
+        except BaseException as error:
+            if db is not None:
+                db.close()
+            if owner is not None:
+                owner.release()
+            if isinstance(error, apsw.Error):
+                raise broken(error, path) from error
+            raise
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
+    def listen(self, ready: Callable[[int, int], None]) -> None:
+        self._parts.listeners.append(ready)
+
+    async def close(self) -> None:
+        if self._commits.closed:
+            return
+        try:
+            await self._commits.close()
+        finally:
+            if self._owner is not None:
+                self._owner.release()
+
+    async def ping(self) -> None:
+        await self._work(self._parts.touch)
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def create_queue(
+        self, name: QueueName, attributes: QueueAttributes, tags: Mapping[str, str]
+    ) -> tuple[Queue, bool]:
+        return await self._work(partial(self._parts.queues.create, name, attributes, tags))
+
+    async def find_queue(self, name: QueueName) -> Queue:
+        known = self._parts.queues.known.get(name)
+        if known is not None and not self._commits.closed:
+            return known
+        return await self._work(partial(self._parts.queues.find, name))
+
+    async def list_queues(
+        self, region: str, account: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> list[Queue]:
+        return await self._work(partial(self._parts.queues.page, region, account, prefix, after, limit))
+
+    async def dead_letter_sources(self, name: QueueName, *, after: str = "", limit: int) -> list[Queue]:
+        return await self._work(partial(self._parts.queues.dead_letter_sources, name, after, limit))
+
+    async def save_queue(
+        self, queue: Queue, *, attributes: QueueAttributes | None = None, tags: Mapping[str, str] | None = None
+    ) -> Queue | None:
+        return await self._verb("save_queue", Work(partial(self._parts.queues.save, queue, attributes, tags)))
+
+    async def delete_queue(self, queue: Queue) -> None:
+        await self._verb("delete_queue", Work(partial(self._parts.queues.delete, queue)))
+
+    async def purge_queue(self, queue: Queue) -> None:
+        await self._verb("purge_queue", Work(partial(self._parts.queues.purge, queue)))
+
+    async def count_messages(self, queue: Queue) -> Counts:
+        return await self._work(partial(self._parts.leases.count, queue))
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def append(
+        self, queue: Queue, drafts: Sequence[Draft | Refused], *, attempt: AttemptKey | None = None
+    ) -> list[SendResult]:
+        return await self._verb("append", Append(queue, drafts, attempt))
+
+    async def outcome(self, attempt: AttemptKey) -> list[SendResult] | None:
+        return await self._work(partial(self._parts.appends.outcome, APPENDED + attempt))
+
+    async def lease(self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None) -> Leased:
+        return await self._verb("lease", Lease(queue, count, lease_ms, attempt))
+
+    async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
+        await self._verb("release", Work(partial(self._parts.receipts.release, queue, receipts)))
+
+    async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:
+        return await self._verb("delete", Delete(queue, receipts))
+
+    async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
+        return await self._verb("change_visibility", ChangeVisibility(queue, changes))
+
+    # -- message move tasks -----------------------------------------------------------------------
+
+    async def start_move(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
+        return await self._work(partial(self._parts.moves.start, task_id, source, destination, rate))
+
+    async def cancel_move(self, task_id: str) -> MoveTask:
+        return await self._work(partial(self._parts.moves.cancel, task_id))
+
+    async def list_moves(self, source: Queue, *, limit: int) -> list[MoveTask]:
+        return await self._work(partial(self._parts.moves.page, source, limit))
+
+    async def advance_moves(self) -> int | None:
+        return await self._work(self._parts.moves.advance)
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def sweep(self) -> bool:
+        return await self._work(self._parts.upkeep.run)
+
+    async def _verb(self, verb: str, call: Call[Answer]) -> Answer:
+        if self._failpoints:
+            await self._failpoints.reach(f"{verb}.begun")
+        answer = await self._commits.run(call)
+        if self._failpoints:
+            await self._failpoints.reach(f"{verb}.committed")
+        return answer
+
+    async def _work(self, run: Callable[[], Answer]) -> Answer:
+        return await self._commits.run(Work(run))

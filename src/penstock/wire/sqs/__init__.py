@@ -1,0 +1,1 @@
+"""Amazon SQS on the wire: its shapes, its two protocols, its errors, digests, names and handles."""

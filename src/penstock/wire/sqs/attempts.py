@@ -1,0 +1,32 @@
+"""Attempt keys: what makes two requests attempts at the same thing, so that only one of them happens."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.domain.queue import QueueName
+    from penstock.wire.http import Request
+
+INVOCATION_ID_HEADER = "amz-sdk-invocation-id"
+_KEY_BYTES = 16
+
+
+def request_attempt(caller: str, operation: str, request: Request) -> bytes | None:
+    """Make the key of a request from an SDK that marks its retries, or None if it is not marked.
+
+    A retry has the id of the first try and says the very same thing. One id with another body is another request.
+    """
+    invocation_id = request.headers.get(INVOCATION_ID_HEADER)
+    if not invocation_id:
+        return None
+    key = blake2b(f"request\0{caller}\0{operation}\0{invocation_id}\0".encode(), digest_size=_KEY_BYTES)
+    # No header can hold a NUL, so it is clear where the body begins.
+    key.update(request.body or request.query.encode())
+    return key.digest()
+
+
+def receive_attempt(caller: str, queue: QueueName, attempt_id: str) -> bytes:
+    """Make the key of receives that a client marks itself, with a ReceiveRequestAttemptId, on a FIFO queue."""
+    return blake2b(f"receive\0{caller}\0{queue.arn}\0{attempt_id}".encode(), digest_size=_KEY_BYTES).digest()
