@@ -1,0 +1,24 @@
+"""The stores against the model: the same random lives of four queues, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.simulation.conftest import Place
+from tests.simulation.machine import StoreMachine
+from tests.simulation.profiles import DEEP, QUICK
+
+
+def machine(place: Place) -> type[StoreMachine]:
+    return type("StoreMachine", (StoreMachine,), {"place": staticmethod(place)})
+
+
+def test_store_agrees_with_the_model(place: Place) -> None:
+    run_state_machine_as_test(machine(place), settings=QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_store_agrees_with_the_model_over_longer_lives(place: Place) -> None:
+    run_state_machine_as_test(machine(place), settings=DEEP)

@@ -1,0 +1,24 @@
+"""Long polls at random: each ends as soon as there is a message for it, in the order of arrival, or at its deadline."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.simulation.conftest import Place
+from tests.simulation.profiles import DEEP, QUICK
+from tests.simulation.waiting import WaitingMachine
+
+
+def machine(place: Place) -> type[WaitingMachine]:
+    return type("WaitingMachine", (WaitingMachine,), {"place": staticmethod(place)})
+
+
+def test_no_poll_waits_while_there_is_a_message_for_it(place: Place) -> None:
+    run_state_machine_as_test(machine(place), settings=QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_poll_waits_while_there_is_a_message_for_it_over_longer_lives(place: Place) -> None:
+    run_state_machine_as_test(machine(place), settings=DEEP)

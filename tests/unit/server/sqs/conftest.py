@@ -1,0 +1,110 @@
+"""An SQS endpoint on a store in memory, and clients that speak to it through botocore's writers and readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.domain.failpoints import Failpoints
+from penstock.domain.limits import Limits
+from penstock.server.sqs import SqsEndpoint
+from penstock.store.opening import open_store
+from penstock.store.port import Store
+from penstock.testing import CountedIds, ManualClock
+from penstock.wire.http import Response
+from tests.support.sqs_model import PROTOCOLS, read_response, result_of, write_request
+
+
+class Refusal(Exception):
+    """What an SDK raises when it is refused."""
+
+    def __init__(self, status: int, error: dict[str, Any]) -> None:
+        super().__init__(f"{error['Code']}: {error['Message']}")
+        self.status = status
+        self.code: str = error["Code"]
+        self.message: str = error["Message"]
+
+
+class Client:
+    """Calls operations in one protocol, with these headers besides its own."""
+
+    def __init__(self, endpoint: SqsEndpoint, protocol: str, **headers: str) -> None:
+        self.protocol = protocol
+        self._endpoint = endpoint
+        self._headers = headers
+
+    def with_headers(self, **headers: str) -> Client:
+        return Client(self._endpoint, self.protocol, **{**self._headers, **headers})
+
+    async def respond(self, operation: str, /, **parameters: Any) -> Response:
+        return await self._endpoint.answer(write_request(self.protocol, operation, parameters, **self._headers))
+
+    async def call(self, operation: str, /, **parameters: Any) -> dict[str, Any]:
+        response = await self.respond(operation, **parameters)
+        if response.status != 200:
+            raise Refusal(response.status, read_response(self.protocol, operation, response)["Error"])
+        return result_of(self.protocol, operation, response)
+
+    async def create(self, name: str, **attributes: str) -> str:
+        """Create a queue and return its URL."""
+        if name.endswith(".fifo"):
+            attributes = {"FifoQueue": "true", **attributes}
+        url: str = (await self.call("CreateQueue", QueueName=name, Attributes=attributes))["QueueUrl"]
+        return url
+
+    async def receive(self, url: str, **parameters: Any) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = (await self.call("ReceiveMessage", QueueUrl=url, **parameters)).get(
+            "Messages", []
+        )
+        return messages
+
+    async def bodies(self, url: str, **parameters: Any) -> list[str]:
+        return [message["Body"] for message in await self.receive(url, MaxNumberOfMessages=10, **parameters)]
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run these tests on one loop: there is no networking here, and so nothing in which loops differ."""
+    return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits()
+
+
+@pytest.fixture
+def failpoints() -> Failpoints:
+    return Failpoints()
+
+
+@pytest.fixture
+async def store(clock: ManualClock, limits: Limits, failpoints: Failpoints) -> AsyncIterator[Store]:
+    store = await open_store("memory:", clock=clock, ids=CountedIds(), limits=limits, failpoints=failpoints)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def broker(store: Store, clock: ManualClock, limits: Limits) -> AsyncIterator[Broker]:
+    async with Broker(store, clock=clock, ids=CountedIds(), limits=limits) as broker:
+        yield broker
+
+
+@pytest.fixture
+def endpoint(broker: Broker, limits: Limits) -> SqsEndpoint:
+    return SqsEndpoint(broker, limits=limits)
+
+
+@pytest.fixture(params=PROTOCOLS)
+def client(request: pytest.FixtureRequest, endpoint: SqsEndpoint) -> Client:
+    """A client in each of the two protocols."""
+    return Client(endpoint, request.param)

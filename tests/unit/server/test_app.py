@@ -1,0 +1,150 @@
+"""What the application answers besides SQS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.domain.errors import StoreUnavailable
+from penstock.domain.ids import RandomIds
+from penstock.domain.limits import Limits
+from penstock.domain.sending import Outgoing
+from penstock.server.app import App
+from penstock.store.opening import open_store
+from penstock.testing import ManualClock
+from tests.support.queues import ACCOUNT, REGION, queue_name
+
+pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
+
+
+class Page:
+    """The application as a client sees it, without the network."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def ask(self, method: str, target: str, *parts: bytes) -> tuple[int, Any]:
+        path, _, query = target.partition("?")
+        events = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        events.append({"type": "http.request", "body": b"", "more_body": False})
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return events.pop(0)
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        scope: Any = {"type": "http", "method": method, "path": path, "query_string": query.encode()}
+        await self.app(scope, receive, send)
+        start, body = sent
+        assert (b"content-length", str(len(body["body"])).encode()) in start["headers"]
+        return start["status"], json.loads(body["body"])
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def broker(clock: ManualClock) -> AsyncIterator[Broker]:
+    store = await open_store("memory:", clock=clock)
+    async with Broker(store, clock=clock, ids=RandomIds(), limits=Limits(list_page_max=3)) as broker:
+        yield broker
+    await store.close()
+
+
+async def well() -> None:
+    pass
+
+
+@pytest.fixture
+def page(broker: Broker) -> Page:
+    return Page(App(broker, well, region=REGION, account=ACCOUNT))
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "answer"),
+    [
+        ("GET", "/healthz", 200, {"status": "ok"}),
+        ("GET", "/readyz", 200, {"status": "ready"}),
+        ("GET", "/", 404, {"message": "There is nothing here."}),
+        ("GET", "/healthz/", 404, {"message": "There is nothing here."}),
+        ("POST", "/healthz", 405, {"message": "This takes GET only."}),
+        ("HEAD", "/healthz", 200, {"status": "ok"}),
+        ("POST", "/_penstock/clock/advance", 404, {"message": "There is nothing here."}),
+        ("GET", "/stats?limit=x", 400, {"message": "The request makes no sense: limit is not a whole number."}),
+        (
+            "GET",
+            "/stats?" + "a=1&" * 21,
+            400,
+            {"message": "The request makes no sense: Max number of fields exceeded."},
+        ),
+        ("GET", "/stats?limit=3", 200, {"region": REGION, "account": ACCOUNT, "queues": [], "after": None}),
+    ],
+)
+async def test_each_place_answers(page: Page, method: str, target: str, status: int, answer: object) -> None:
+    assert await page.ask(method, target) == (status, answer)
+
+
+async def test_a_body_has_its_limit(page: Page) -> None:
+    status, _ = await page.ask("GET", "/healthz", *[b"x" * 1_000] * 5)
+    assert status == 413
+
+
+async def test_a_server_whose_store_is_away_is_not_ready(broker: Broker) -> None:
+    async def away() -> None:
+        raise StoreUnavailable("The database does not answer.")
+
+    page = Page(App(broker, away, region=REGION, account=ACCOUNT))
+    assert await page.ask("GET", "/readyz") == (503, {"message": "The database does not answer."})
+    assert await page.ask("GET", "/healthz") == (200, {"status": "ok"})
+
+
+async def test_stats_come_in_pages(page: Page, broker: Broker) -> None:
+    for number in range(5):
+        await broker.queues.create(queue_name(f"q{number}"))
+    await broker.messages.send(queue_name("q1"), Outgoing(body="visible"))
+    await broker.messages.send(queue_name("q1"), Outgoing(body="delayed", delay_s=5))
+    await broker.messages.send(queue_name("q1"), Outgoing(body="visible too"))
+    await broker.messages.receive(queue_name("q1"))
+    _, first = await page.ask("GET", "/stats?limit=2")
+    assert [queue["name"] for queue in first["queues"]] == ["q0", "q1"]
+    assert first["queues"][1] == {
+        "name": "q1",
+        "arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:q1",
+        "visible": 1,
+        "in_flight": 1,
+        "delayed": 1,
+    }
+    _, rest = await page.ask("GET", f"/stats?after={first['after']}&limit=3")
+    assert ([queue["name"] for queue in rest["queues"]], rest["after"]) == (["q2", "q3", "q4"], None)
+    status, _ = await page.ask("GET", "/stats?limit=4")
+    assert status == 400
+    _, elsewhere = await page.ask("GET", "/stats?region=nowhere&limit=1")
+    assert elsewhere["queues"] == []
+
+
+async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> None:
+    page = Page(App(broker, well, region=REGION, account=ACCOUNT, clock=clock))
+    start_ms = clock.now_ms()
+    assert await page.ask("POST", "/_penstock/clock/advance", b'{"seconds"', b": 1.5}") == (
+        200,
+        {"now_ms": start_ms + 1_500},
+    )
+    assert await page.ask("POST", "/_penstock/clock/advance", b'{"ms": 500}') == (200, {"now_ms": start_ms + 2_000})
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"seconds": -1}', b'{"seconds": 1e99}', b'{"hours": 1}', b"\xff"])
+async def test_a_clock_is_moved_by_what_makes_sense_only(broker: Broker, clock: ManualClock, body: bytes) -> None:
+    page = Page(App(broker, well, region=REGION, account=ACCOUNT, clock=clock))
+    before_ms = clock.now_ms()
+    status, answer = await page.ask("POST", "/_penstock/clock/advance", body)
+    assert status == 400
+    assert answer["message"].startswith("The request makes no sense: ")
+    assert clock.now_ms() == before_ms

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.domain.queue import QueueName
+from penstock.wire.http import Request
+from penstock.wire.sqs.attempts import receive_attempt, request_attempt
+
+ORDERS = QueueName("us-east-1", "000000000000", "orders.fifo")
+
+
+def request(body: bytes = b"{}", *, invocation: str | None = "i-1", attempt: str = "attempt=1") -> Request:
+    headers = {"amz-sdk-request": attempt}
+    if invocation is not None:
+        headers["amz-sdk-invocation-id"] = invocation
+    return Request("POST", "/", "", headers, body)
+
+
+def test_a_retry_has_the_key_of_the_first_try() -> None:
+    first = request_attempt("AKIA", "SendMessage", request())
+    assert first is not None
+    assert len(first) == 16
+    assert request_attempt("AKIA", "SendMessage", request(attempt="attempt=2")) == first
+
+
+@pytest.mark.parametrize(
+    ("caller", "operation", "sent"),
+    [
+        ("another", "SendMessage", request()),
+        ("AKIA", "ReceiveMessage", request()),
+        ("AKIA", "SendMessage", request(invocation="i-2")),
+        ("AKIA", "SendMessage", request(b'{"MessageBody":"another"}')),
+    ],
+)
+def test_whatever_differs_makes_another_key(caller: str, operation: str, sent: Request) -> None:
+    assert request_attempt(caller, operation, sent) != request_attempt("AKIA", "SendMessage", request())
+
+
+@pytest.mark.parametrize("invocation", [None, ""])
+def test_a_request_that_does_not_mark_its_retries_has_no_key(invocation: str | None) -> None:
+    assert request_attempt("AKIA", "SendMessage", request(invocation=invocation)) is None
+
+
+def test_a_get_is_told_apart_by_its_query() -> None:
+    headers = {"amz-sdk-invocation-id": "i-1"}
+    one, other = (Request("GET", "/", query, headers, b"") for query in ("MessageBody=a", "MessageBody=b"))
+    assert request_attempt("", "SendMessage", one) != request_attempt("", "SendMessage", other)
+
+
+def test_a_receive_attempt_id_is_the_callers_own_on_one_queue() -> None:
+    key = receive_attempt("AKIA", ORDERS, "a-1")
+    assert receive_attempt("AKIA", ORDERS, "a-1") == key
+    another = QueueName(ORDERS.region, ORDERS.account, "another.fifo")
+    others = {
+        receive_attempt("another", ORDERS, "a-1"),
+        receive_attempt("AKIA", ORDERS, "a-2"),
+        receive_attempt("AKIA", another, "a-1"),
+    }
+    assert len(others | {key}) == 4
