@@ -2,7 +2,8 @@
 
 Every interleaving has a twin in which the outcome is forgotten in between (its window is a millisecond long, and
 passes): there the same scene must fail, so these tests notice when a store does not look the outcome up. To see it with
-the look-ups of the stores themselves switched off, upon which every retry here and in test_no_lost_receive.py fails:
+the look-ups of the stores themselves switched off, upon which every retry here and in test_no_lost_receive.py fails,
+but for that of a purged queue's receive, which has nothing to give either way:
 
 - SQLite: let `Outcomes.find` (store/sqlite/outcomes.py) return None.
 - PostgreSQL: end the last migration with triggers that forget what is kept:

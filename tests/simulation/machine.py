@@ -189,36 +189,44 @@ class StoreMachine(RuleBasedStateMachine):
             self.find_dead_letters(kept, undecided)
         self.deliveries += [delivery for delivery in deliveries if delivery not in self.deliveries]
 
+    def receive_and_vanish(self, from_: int, count: int, times: int) -> None:
+        """Receive as consumers do that crash each time, until the messages are dead letters."""
+        for _ in range(times):
+            self.receive(from_, count, 1_000, "none", 0)
+            self.counts_agree()
+            self.time_passes(1_000)
+
     def delete(self, chosen: list[int]) -> None:
-        deliveries = self.choose(chosen)
-        if not deliveries:
+        if not self.deliveries:
             return
+        deliveries = self.choose(chosen)
         with self.woken():
             answers = self.run(self.opened.delete(deliveries[0].to.queue, [d.receipt for d in deliveries]))
             self.check(answers, [self.model.delete(delivery) for delivery in deliveries])
 
     def change_visibility(self, chosen: list[int], lease_ms: int) -> None:
-        deliveries = self.choose(chosen)
-        if not deliveries:
+        if not self.deliveries:
             return
+        deliveries = self.choose(chosen)
         changes = [VisibilityChange(delivery.receipt, lease_ms) for delivery in deliveries]
         with self.woken():
             answers = self.run(self.opened.change_visibility(deliveries[0].to.queue, changes))
             self.check(answers, [self.model.change_visibility(delivery, lease_ms) for delivery in deliveries])
 
     def release(self, chosen: list[int]) -> None:
-        deliveries = self.choose(chosen)
-        if not deliveries:
+        if not self.deliveries:
             return
+        deliveries = self.choose(chosen)
         with self.woken():
             self.run(self.opened.release(deliveries[0].to.queue, [d.receipt for d in deliveries]))
             self.model.release(deliveries)
 
     def choose(self, chosen: list[int]) -> list[Delivery]:
-        """Pick deliveries of different messages of one queue, mostly late ones: some current, some stale, some gone."""
+        """Pick deliveries of different messages of one queue: mostly late ones, some stale, some of what is gone."""
         by_message: dict[ModelMessage, Delivery] = {}
-        for pick in chosen if self.deliveries else ():
-            delivery = self.deliveries[-1 - (pick % len(self.deliveries)) // (1 + pick % 3)]
+        for pick in chosen:
+            among = self.deliveries[-6:] if pick % 2 else self.deliveries
+            delivery = among[pick // 2 % len(among)]
             if not by_message or delivery.to is next(iter(by_message.values())).to:
                 by_message[delivery.message] = delivery
         return list(by_message.values())
@@ -239,6 +247,9 @@ class StoreMachine(RuleBasedStateMachine):
         for kept in self.model.queues:
             if kept.expired or self.told_at_ms.get(kept.queue.id, math.inf) <= self.clock.now_ms():
                 self.told_at_ms.pop(kept.queue.id, None)
+
+    def a_retention_passes(self, which: int) -> None:
+        self.time_passes(self.model.queues[which].queue.retention_ms)
 
     def restart(self) -> None:
         self.run(self.opened.close())
@@ -275,7 +286,8 @@ class StoreMachine(RuleBasedStateMachine):
         if stale:
             assert self.run(self.opened.save_queue(kept.queue, attributes=kept.queue.attributes)) is None
         kept.queue = saved
-        self.model.expire()
+        # A shorter retention may be noticed late: until it is swept, an expired message that is leased holds its group.
+        self.sweep()
         self.told_at_ms.clear()
 
     # -- move tasks -------------------------------------------------------------------------------
