@@ -44,6 +44,22 @@ async def test_no_message_is_given_to_two_of_many_leases(store: Store, name: str
     assert sorted(bodies(list(itertools.chain(*given)))) == texts
 
 
+@on_both_kinds
+async def test_leases_with_keys_share_nothing_and_each_finds_its_own_again(store: Store, name: str) -> None:
+    queue = await make_queue(store, name)
+    texts = [f"{number:03}" for number in range(100)]
+    await send(store, queue, *(draft(text, group=text) for text in texts))
+    keys = [attempt_key(str(number)) for number in range(40)]
+    given = await asyncio.gather(*(lease(store, queue, 3, attempt=key) for key in keys))
+    assert sorted(bodies(list(itertools.chain(*given)))) == texts
+    assert max(map(len, given)) == 3
+    # Some are retries and some are not, all at once.
+    others = [attempt_key(f"other {number}") for number in range(10)]
+    again = await asyncio.gather(*(lease(store, queue, 3, attempt=key) for key in [*others, *keys]))
+    assert again[:10] == [[]] * 10
+    assert [message for message in again[10:] if message] == [message for message in given if message]
+
+
 async def test_only_one_of_many_leases_has_the_group(store: Store) -> None:
     queue = await make_queue(store, "orders.fifo")
     await send(store, queue, "a", "b", "c")

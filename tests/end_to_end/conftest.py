@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,28 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     database = server.create_database()
     yield server.dsn(database)
     server.drop_database(database)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server process on a store of each kind for all tests of a module, each with queues of its own."""
+    folder = tmp_path_factory.mktemp("shared")
+    if request.param == "sqlite":
+        with RunningServer(folder, "--port", "0", "--store", f"sqlite:{folder / 'penstock.db'}") as running:
+            yield running
+        return
+    postgres = request.getfixturevalue("postgres_server")
+    database = postgres.create_database()
+    with RunningServer(folder, "--port", "0", "--store", postgres.dsn(database)) as running:
+        yield running
+    postgres.drop_database(database)
+
+
+@pytest.fixture
+def queue_name(request: pytest.FixtureRequest) -> str:
+    """A name of a test's own: what it is called, and a digest of which of its cases it is."""
+    case = hashlib.sha256(request.node.name.encode()).hexdigest()[:8]
+    return f"{request.node.originalname[:60]}-{case}"
 
 
 @pytest.fixture

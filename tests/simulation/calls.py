@@ -50,6 +50,14 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         },
     ),
     "receive_and_vanish": (3, {"from_": queues, "count": st.integers(1, 10), "times": st.integers(1, 3)}),
+    "settle_one_of_many": (
+        4,
+        {
+            "from_": queues,
+            "how": st.sampled_from(("release", "change_visibility", "delete")),
+            "place": st.sampled_from((0, -1)),
+        },
+    ),
     "delete": (3, {"chosen": some_picks}),
     "change_visibility": (3, {"chosen": some_picks, "lease_ms": change_times}),
     "release": (2, {"chosen": some_picks}),

@@ -13,4 +13,4 @@ QUICK = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-DEEP = settings(QUICK, max_examples=400, stateful_step_count=80)
+DEEP = settings(QUICK, max_examples=100, stateful_step_count=60)

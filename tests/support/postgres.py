@@ -262,8 +262,9 @@ def shared_server() -> PostgresServer:
     """Return this process's one server for tests, started at the first call and closed at exit.
 
     It does not wait for the disk (fsync off): that guards against loss of power, which no test here simulates; a killed
-    server still finds all that it wrote.
+    server still finds all that it wrote. PENSTOCK_TEST_POSTGRES chooses another of `VERSIONS`.
     """
-    server = PostgresServer(fsync=False)
+    version = int(os.environ.get("PENSTOCK_TEST_POSTGRES", DEFAULT_VERSION))
+    server = PostgresServer(version=version, fsync=False)
     atexit.register(server.close)
     return server

@@ -54,6 +54,11 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
+    @property
+    def long_polls(self) -> int:
+        """How many receives wait for a message."""
+        return self._waiters.parked
+
     def end_waits(self) -> None:
         """Let every long poll look once more and answer, and let no further one wait."""
         self._waiters.close()

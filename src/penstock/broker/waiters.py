@@ -100,6 +100,11 @@ class Waiters:
         """Whether nobody may wait any more."""
         return self._closed
 
+    @property
+    def parked(self) -> int:
+        """How many tickets wait for a signal."""
+        return sum(line.parked for line in self._lines.values())
+
     def ticket(self, queue_id: int) -> Ticket:
         """Make a ticket for the end of the queue's line."""
         line = self._lines.get(queue_id)

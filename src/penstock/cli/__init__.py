@@ -15,6 +15,14 @@ app = cyclopts.App(
     version_flags=["--version"],
     help_flags=["--help", "-h"],
 )
+
+
+def _settings_of_file(serve: cyclopts.App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
+    from penstock.cli.serve import settings_of_file
+
+    settings_of_file(serve, commands, arguments)
+
+
 # By name, so that a command's modules are loaded only when it runs.
 app.command(
     "penstock.cli.serve:serve",
@@ -25,7 +33,7 @@ app.command(
     credentials: boto3.client("sqs", endpoint_url="http://127.0.0.1:9324", region_name="us-east-1").
     """,
     # For the server alone: a benchmark must not find its store in the environment.
-    config=cyclopts.config.Env("PENSTOCK_", command=False),
+    config=[cyclopts.config.Env("PENSTOCK_", command=False), _settings_of_file],
 )
 if importlib.util.find_spec("penstock.cli.bench") is not None:
     app.command(

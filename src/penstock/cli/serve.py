@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import App, ArgumentCollection, Group, Parameter
+from cyclopts.config import Dict
 
+_FILE = Group.create_ordered("Configuration file")
 _NETWORK = Group.create_ordered("Network")
 _STORAGE = Group.create_ordered("Storage and time")
 _SQS = Group.create_ordered("SQS")
-_LOGS = Group.create_ordered("Logs")
+_LOGS = Group.create_ordered("Logs and metrics")
 
 
 def serve(  # noqa: PLR0913 - one for each flag
     *,
+    config: Annotated[str | None, Parameter(group=_FILE)] = None,
     host: Annotated[str, Parameter(group=_NETWORK)] = "127.0.0.1",
     port: Annotated[int, Parameter(group=_NETWORK)] = 9324,
     insecure: Annotated[bool, Parameter(group=_NETWORK, negative="")] = False,
@@ -27,6 +30,7 @@ def serve(  # noqa: PLR0913 - one for each flag
     account: Annotated[str, Parameter(group=_SQS)] = "000000000000",
     purge_interval: Annotated[int, Parameter(group=_SQS)] = 60,
     name_reuse_delay: Annotated[int, Parameter(group=_SQS)] = 60,
+    monitoring_token: Annotated[str | None, Parameter(group=_LOGS)] = None,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(group=_LOGS)] = "info",
     log_format: Annotated[Literal["console", "json"], Parameter(group=_LOGS)] = "console",
 ) -> int:
@@ -34,8 +38,11 @@ def serve(  # noqa: PLR0913 - one for each flag
 
     Parameters
     ----------
+    config
+        A TOML file with any of these settings (host = "0.0.0.0"), with access keys, and with queues to make at the
+        start. Flags go before the environment, and the environment goes before the file.
     host
-        The address to listen on. Others than those of this machine alone need --insecure.
+        The address to listen on. Others than those of this machine alone need keys in the file, or --insecure.
     port
         The port to listen on; 0 takes any free one.
     insecure
@@ -53,11 +60,14 @@ def serve(  # noqa: PLR0913 - one for each flag
     region
         The region of requests that name none in their signature.
     account
-        The account that queues belong to.
+        The account that queues belong to where there are no keys, each of which has its own.
     purge_interval
         How many seconds after a purge the next one of that queue is refused; 0 lets all through.
     name_reuse_delay
         For how many seconds after a queue was deleted its name stays taken; 0 frees it at once.
+    monitoring_token
+        What clients of /metrics and /stats have to send (Authorization: Bearer TOKEN). Once there are keys, both are
+        closed without it. Better in the environment than on the command line, where others can read it.
     log_level
         The least that is worth a line.
     log_format
@@ -65,33 +75,54 @@ def serve(  # noqa: PLR0913 - one for each flag
     """
     from penstock.domain.errors import PenstockError
     from penstock.server.config import ServerConfig, StartFailure
+    from penstock.server.config_file import ConfigFile
     from penstock.server.logs import configure_logging
     from penstock.server.process import run
 
-    config = ServerConfig(
-        host=host,
-        port=port,
-        store=store,
-        clock=clock,
-        insecure=insecure,
-        region=region,
-        account=account,
-        public_url=public_url,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-        purge_interval_s=purge_interval,
-        name_reuse_s=name_reuse_delay,
-        log_level=log_level,
-        log_format=log_format,
-    )
-    configure_logging(level=config.log_level, form=config.log_format)
+    configure_logging(level=log_level, form=log_format)
     try:
-        run(config, _announce)
+        file = None if config is None else ConfigFile(config)
+        settings = ServerConfig(
+            host=host,
+            port=port,
+            store=store,
+            clock=clock,
+            insecure=insecure,
+            region=region,
+            account=account,
+            public_url=public_url,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            purge_interval_s=purge_interval,
+            name_reuse_s=name_reuse_delay,
+            monitoring_token=monitoring_token,
+            log_level=log_level,
+            log_format=log_format,
+            keys=() if file is None else file.keys,
+            queues=() if file is None else file.queues(region, account),
+        )
+        run(settings, _announce)
     except StartFailure as failure:
         return _fail(str(failure))
     except PenstockError as error:
         return _fail(error.reason)
     return 0
+
+
+def settings_of_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Let the file that --config names stand in for what neither flags nor the environment say."""
+    from penstock.server.config import StartFailure
+    from penstock.server.config_file import ConfigFile
+
+    argument, _, _ = arguments.match("--config")
+    if not argument.tokens:
+        return
+    path = argument.tokens[-1].value
+    try:
+        settings = ConfigFile(path).settings
+    except StartFailure as failure:
+        raise SystemExit(_fail(str(failure))) from None
+    Dict(settings, source=path, use_commands_as_keys=False)(app, commands, arguments)
 
 
 def _announce(url: str) -> None:

@@ -13,7 +13,9 @@ from penstock.domain.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
     InvalidParameter,
+    PolicyInvalid,
 )
+from penstock.domain.policy import parse_queue_policy
 from penstock.domain.queue import (
     DeduplicationScope,
     QueueAttributes,
@@ -83,8 +85,10 @@ def _queue_name(name: str, arn: object) -> QueueName:
 
 
 def _policy(name: str, text: str) -> str:
-    if text:
-        _json_object(name, text)
+    try:
+        parse_queue_policy(text)
+    except PolicyInvalid as invalid:
+        raise _refuse(name, invalid.reason) from None
     return text
 
 

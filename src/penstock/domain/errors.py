@@ -66,6 +66,17 @@ class BatchEntryIdsNotDistinct(PenstockError):
     """Two entries of one batch share an id."""
 
 
+# -- who may do what ------------------------------------------------------------------------------
+
+
+class AccessDenied(PenstockError):
+    """The caller is known, or need not be, but may not do this here."""
+
+
+class PolicyInvalid(PenstockError):
+    """A policy document cannot be read, or asks for something that would not be enforced."""
+
+
 # -- queues ---------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl
 
@@ -10,21 +11,24 @@ import msgspec
 
 from penstock.domain.errors import PenstockError, QueueDoesNotExist, StoreUnavailable
 from penstock.domain.limits import DAY_MS, SECOND_MS
+from penstock.server.metrics import CONTENT_TYPE
 from penstock.wire.http import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
     from penstock.broker.broker import Broker
     from penstock.domain.clock import ManualClock
+    from penstock.server.metrics import Metrics
 
 PING_TIMEOUT_S = 5.0
 STATS_PAGE = 100
 BODY_BYTES_MAX = 4_096
 PARAMETERS_MAX = 20
 _JSON = ("content-type", "application/json")
+_PUBLIC = frozenset({"/healthz", "/readyz"})
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,20 +57,46 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None
 
 
+class Monitors:
+    """Who may see what goes on here: whoever has the token; with none, everybody, or nobody if one is `required`."""
+
+    def __init__(self, token: str | None = None, *, required: bool = False) -> None:
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._open = token is None and not required
+
+    def refuse(self, headers: Iterable[tuple[bytes, bytes]]) -> Response | None:
+        """Return the answer to a request that may not pass."""
+        if self._open:
+            return None
+        if self._expected is None:
+            return _problem(403, "This is closed, because there are keys and no monitoring token is configured.")
+        given = dict(headers).get(b"authorization", b"")
+        if hmac.compare_digest(given, self._expected):
+            return None
+        return _problem(401, "This takes the monitoring token.", ("www-authenticate", "Bearer"))
+
+
 class App:
-    """An ASGI application. `clock` is given only where clients may move it."""
+    """An ASGI application. `clock` is given only where clients may move it.
+
+    All but /healthz and /readyz is for `monitors` only.
+    """
 
     def __init__(
         self,
         broker: Broker,
         ping: Callable[[], Awaitable[None]],
+        metrics: Metrics,
         *,
         region: str,
         account: str,
         clock: ManualClock | None = None,
+        monitors: Monitors | None = None,
     ) -> None:
         self._broker = broker
         self._ping = ping
+        self._metrics = metrics
+        self._monitors = monitors or Monitors()
         self._region = region
         self._account = account
         self._clock = clock
@@ -74,13 +104,15 @@ class App:
             "/healthz": ("GET", self._health),
             "/readyz": ("GET", self._readiness),
             "/stats": ("GET", self._stats),
+            "/metrics": ("GET", self._page_of_metrics),
         }
         if clock is not None:
             self._routes["/_penstock/clock/advance"] = ("POST", self._advance)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         assert scope["type"] == "http", "uvicorn is told to serve nothing else"
-        response = await self._respond(scope["method"], scope["path"], scope["query_string"], receive)
+        refusal = None if scope["path"] in _PUBLIC else self._monitors.refuse(scope["headers"])
+        response = refusal or await self._respond(scope["method"], scope["path"], scope["query_string"], receive)
         headers = [*response.headers, ("content-length", str(len(response.body)))]
         await send(
             {
@@ -121,6 +153,10 @@ class App:
         except TimeoutError:
             return _problem(503, f"The store has not answered for {PING_TIMEOUT_S:g} seconds.")
         return _json({"status": "ready"})
+
+    async def _page_of_metrics(self, _parameters: Mapping[str, str], _body: bytes) -> Response:
+        """Tell how requests, queues and the process are doing, in Prometheus's form."""
+        return Response(headers=[("content-type", CONTENT_TYPE)], body=await self._metrics.page())
 
     async def _stats(self, parameters: Mapping[str, str], _body: bytes) -> Response:
         """List the queues of one region and account with what they hold, a page at a time."""

@@ -10,8 +10,13 @@ from typing import Literal
 
 import msgspec
 
+from penstock.server.access import AccessKey
+
 ACCOUNT_DIGITS = 12
+MONITORING_TOKEN_CHARACTERS_MIN = 16
 _ACCOUNT = re.compile(r"[0-9]{12}")
+_KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_USER = re.compile(r"[A-Za-z0-9+=,.@_-]{1,128}")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
 
 
@@ -19,8 +24,23 @@ class StartFailure(Exception):
     """The server cannot start as it was told to. The message is written for whoever started it."""
 
 
-class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of one server process."""
+class DeclaredQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that is there once the server has started, with these attributes and tags among others."""
+
+    region: str
+    account: str
+    name: str
+    attributes: dict[str, str]
+    tags: dict[str, str]
+    dead_letter_queue: str | None = None
+    """The name of a queue of the same account and region."""
+    max_receive_count: int = 0
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of one server process. In a file, and as flags, they have these names; those with a unit at their
+    end are told without it.
+    """
 
     host: str = "127.0.0.1"
     port: int = 9324
@@ -37,10 +57,21 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How clients reach this server, for queue URLs; unset, each client is answered with the host that it used."""
     tls_certificate: str | None = None
     tls_key: str | None = None
-    purge_interval_s: int = 60
-    name_reuse_s: int = 60
+    purge_interval_s: int = msgspec.field(default=60, name="purge_interval")
+    name_reuse_s: int = msgspec.field(default=60, name="name_reuse_delay")
+    monitoring_token: str | None = None
+    """What /metrics and /stats ask for; once there are keys, nobody sees them without it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+    keys: tuple[AccessKey, ...] = ()
+    queues: tuple[DeclaredQueue, ...] = ()
+
+    def __repr__(self) -> str:
+        # A store's URL may hold a password.
+        return f"ServerConfig(host={self.host!r}, port={self.port!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("host", self.host), ("port", self.port)]
 
     @property
     def scheme(self) -> str:
@@ -60,11 +91,32 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         self._check_tls()
         if self.purge_interval_s < 0 or self.name_reuse_s < 0:
             raise StartFailure("The purge interval and the name reuse delay are numbers of seconds, 0 or more.")
-        if not self.insecure and not self._on_loopback():
+        token = self.monitoring_token
+        if token is not None and len(token) < MONITORING_TOKEN_CHARACTERS_MIN:
+            raise StartFailure(f"The monitoring token is shorter than {MONITORING_TOKEN_CHARACTERS_MIN} characters.")
+        self._check_keys()
+        if not self.keys and not self.insecure and not self._on_loopback():
             raise StartFailure(
                 f"{self.host} can be reached from other machines, and no credentials are configured: anybody could "
-                "read and delete messages. Listen on 127.0.0.1, or say --insecure if the network is guarded otherwise."
+                "read and delete messages. Listen on 127.0.0.1, configure keys in a file (--config), or say --insecure "
+                "if the network is guarded otherwise."
             )
+
+    def _check_keys(self) -> None:
+        ids = [key.id for key in self.keys]
+        for key in self.keys:
+            if ids.count(key.id) > 1:
+                raise StartFailure(f"The key {key.id} is declared twice.")
+            if not _KEY_ID.fullmatch(key.id):
+                raise StartFailure("The id of a key is 1 to 128 letters, digits, underscores and hyphens.")
+            if not key.secret:
+                raise StartFailure(f"The secret of the key {key.id} is empty.")
+            if not _ACCOUNT.fullmatch(key.account):
+                raise StartFailure(f"The account of the key {key.id} is not a number of {ACCOUNT_DIGITS} digits.")
+            if not _USER.fullmatch(key.user):
+                raise StartFailure(
+                    f"The user of the key {key.id} is not a name of 1 to 128 letters, digits and +=,.@_-."
+                )
 
     def _check_tls(self) -> None:
         if self.tls_certificate is None and self.tls_key is None:

@@ -176,7 +176,8 @@ class FastPath(ReadingProtocol):
 
     def _settle(self) -> None:
         """Go on if the answer is out of our hands; otherwise wait for the client to read, or `connection_lost`."""
-        if self._unsettled is None or (self.transport.is_closing() and not self._client_left):
+        # The buffer of a transport that is closing may be empty because it was thrown away: `connection_lost` knows.
+        if self._unsettled is None or self.transport.is_closing():
             return
         if self.transport.get_write_buffer_size() > 0:
             self._patience.start()

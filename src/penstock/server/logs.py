@@ -19,6 +19,8 @@ _SHARED: list[Processor] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 ]
+_REQUEST_FIELDS = ("request_id", "operation", "status", "code", "duration_ms")
+"""What is told of a request, by the plain logger of the endpoint: to ask that whether anybody listens is cheap."""
 
 
 def configure_logging(*, level: str, form: Literal["console", "json"]) -> None:
@@ -32,7 +34,8 @@ def configure_logging(*, level: str, form: Literal["console", "json"]) -> None:
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
         )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_SHARED, processors=finish))
+    foreign: list[Processor] = [*_SHARED, structlog.stdlib.ExtraAdder(allow=_REQUEST_FIELDS)]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=foreign, processors=finish))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())

@@ -17,9 +17,13 @@ from penstock.broker.broker import Broker
 from penstock.domain.clock import ManualClock, SystemClock
 from penstock.domain.ids import RandomIds
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
-from penstock.server.app import App
+from penstock.server.access import Access
+from penstock.server.app import App, Monitors
 from penstock.server.config import StartFailure
+from penstock.server.counters import RequestCounters
+from penstock.server.declared_queues import make_declared_queues
 from penstock.server.http_server import HttpServer
+from penstock.server.metrics import Metrics
 from penstock.server.sqs import SqsEndpoint
 from penstock.store.opening import open_store
 
@@ -75,6 +79,8 @@ class _Process:
         config = self._config
         ids = RandomIds()
         async with Broker(store, clock=clock, ids=ids, limits=limits) as broker:
+            await make_declared_queues(broker.queues, config.queues)
+            counters = RequestCounters()
             endpoint = SqsEndpoint(
                 broker,
                 region=config.region,
@@ -83,13 +89,17 @@ class _Process:
                 public_url=config.public_url,
                 ids=ids,
                 limits=limits,
+                access=_access(config, broker, clock),
+                counters=counters,
             )
             app = App(
                 broker,
                 store.ping,
+                Metrics(broker, counters, _places(config)),
                 region=config.region,
                 account=config.account,
                 clock=clock if isinstance(clock, ManualClock) else None,
+                monitors=Monitors(config.monitoring_token, required=bool(config.keys)),
             )
             url = _url(config, listener)
             self._server = HttpServer(
@@ -117,6 +127,22 @@ class _Process:
         self._stopped = True
         if self._server is not None:
             self._server.stop()
+
+
+def _access(config: ServerConfig, broker: Broker, clock: Clock) -> Access | None:
+    if not config.keys:
+        return None
+    secure = config.tls_certificate is not None
+    return Access(config.keys, broker.queues, clock, region=config.region, secure_transport=secure)
+
+
+def _places(config: ServerConfig) -> set[tuple[str, str]]:
+    """Tell the regions and accounts in which queues are likely, even before anybody asks for one."""
+    return {
+        (config.region, config.account),
+        *((config.region, key.account) for key in config.keys),
+        *((queue.region, queue.account) for queue in config.queues),
+    }
 
 
 def _clock(config: ServerConfig) -> Clock:

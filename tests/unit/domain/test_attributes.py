@@ -156,7 +156,7 @@ def test_every_settable_attribute_has_its_test_value() -> None:
         "MessageRetentionPeriod": "61",
         "ReceiveMessageWaitTimeSeconds": "2",
         "VisibilityTimeout": "3",
-        "Policy": '{"Version":"2012-10-17"}',
+        "Policy": '{"Version":"2012-10-17","Statement":[]}',
         "RedrivePolicy": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:dead.fifo","maxReceiveCount":4}',
         "RedriveAllowPolicy": '{"redrivePermission":"denyAll"}',
         "ContentBasedDeduplication": "true",

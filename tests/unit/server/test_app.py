@@ -13,7 +13,9 @@ from penstock.domain.errors import StoreUnavailable
 from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
 from penstock.domain.sending import Outgoing
-from penstock.server.app import App
+from penstock.server.app import App, Monitors
+from penstock.server.counters import RequestCounters
+from penstock.server.metrics import Metrics
 from penstock.store.opening import open_store
 from penstock.testing import ManualClock
 from tests.support.queues import ACCOUNT, REGION, queue_name
@@ -24,8 +26,9 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 class Page:
     """The application as a client sees it, without the network."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, authorization: bytes = b"") -> None:
         self.app = app
+        self.authorization = authorization
 
     async def ask(self, method: str, target: str, *parts: bytes) -> tuple[int, Any]:
         path, _, query = target.partition("?")
@@ -39,10 +42,19 @@ class Page:
         async def send(event: Any) -> None:
             sent.append(event)
 
-        scope: Any = {"type": "http", "method": method, "path": path, "query_string": query.encode()}
+        headers = [(b"authorization", self.authorization)] if self.authorization else []
+        scope: Any = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": headers,
+        }
         await self.app(scope, receive, send)
         start, body = sent
         assert (b"content-length", str(len(body["body"])).encode()) in start["headers"]
+        if (b"content-type", b"application/json") not in start["headers"]:
+            return start["status"], body["body"].decode()
         return start["status"], json.loads(body["body"])
 
 
@@ -65,7 +77,7 @@ async def well() -> None:
 
 @pytest.fixture
 def page(broker: Broker) -> Page:
-    return Page(App(broker, well, region=REGION, account=ACCOUNT))
+    return Page(App(broker, well, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,7 @@ async def test_a_server_whose_store_is_away_is_not_ready(broker: Broker) -> None
     async def away() -> None:
         raise StoreUnavailable("The database does not answer.")
 
-    page = Page(App(broker, away, region=REGION, account=ACCOUNT))
+    page = Page(App(broker, away, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT))
     assert await page.ask("GET", "/readyz") == (503, {"message": "The database does not answer."})
     assert await page.ask("GET", "/healthz") == (200, {"status": "ok"})
 
@@ -131,7 +143,7 @@ async def test_stats_come_in_pages(page: Page, broker: Broker) -> None:
 
 
 async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> None:
-    page = Page(App(broker, well, region=REGION, account=ACCOUNT, clock=clock))
+    page = Page(App(broker, well, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT, clock=clock))
     start_ms = clock.now_ms()
     assert await page.ask("POST", "/_penstock/clock/advance", b'{"seconds"', b": 1.5}") == (
         200,
@@ -142,9 +154,44 @@ async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> No
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"seconds": -1}', b'{"seconds": 1e99}', b'{"hours": 1}', b"\xff"])
 async def test_a_clock_is_moved_by_what_makes_sense_only(broker: Broker, clock: ManualClock, body: bytes) -> None:
-    page = Page(App(broker, well, region=REGION, account=ACCOUNT, clock=clock))
+    page = Page(App(broker, well, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT, clock=clock))
     before_ms = clock.now_ms()
     status, answer = await page.ask("POST", "/_penstock/clock/advance", body)
     assert status == 400
     assert answer["message"].startswith("The request makes no sense: ")
     assert clock.now_ms() == before_ms
+
+
+# -- who may look ---------------------------------------------------------------------------------
+
+TOKEN = "a token for monitoring"
+CLOSED = (403, {"message": "This is closed, because there are keys and no monitoring token is configured."})
+ASKED = (401, {"message": "This takes the monitoring token."})
+
+
+@pytest.mark.parametrize(
+    ("monitors", "authorization", "refusal"),
+    [
+        (Monitors(), b"", None),
+        (Monitors(required=True), b"", CLOSED),
+        (Monitors(required=True), b"Bearer ", CLOSED),
+        (Monitors(TOKEN), b"", ASKED),
+        (Monitors(TOKEN), b"Bearer a token for", ASKED),
+        (Monitors(TOKEN), b"Bearer " + TOKEN.encode(), None),
+        (Monitors(TOKEN, required=True), b"Bearer " + TOKEN.encode(), None),
+    ],
+)
+async def test_only_monitors_see_what_goes_on(
+    broker: Broker, clock: ManualClock, monitors: Monitors, authorization: bytes, refusal: object
+) -> None:
+    metrics = Metrics(broker, RequestCounters(), [])
+    app = App(broker, well, metrics, region=REGION, account=ACCOUNT, clock=clock, monitors=monitors)
+    page = Page(app, authorization)
+    for method, target in [("GET", "/stats?limit=1"), ("GET", "/metrics"), ("POST", "/_penstock/clock/advance")]:
+        answer = await page.ask(method, target, b"{}" if method == "POST" else b"")
+        if refusal is None:
+            assert answer[0] == 200
+        else:
+            assert answer == refusal
+    assert (await page.ask("GET", "/healthz"))[0] == 200
+    assert (await page.ask("GET", "/readyz"))[0] == 200

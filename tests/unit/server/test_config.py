@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.domain.policy import Policy
+from penstock.server.access import AccessKey
 from penstock.server.config import ServerConfig, StartFailure
 
 
@@ -21,6 +23,23 @@ def test_an_address_that_others_reach_has_to_be_asked_for(host: str) -> None:
     ServerConfig(host=host, insecure=True).check()
 
 
+def key(**changes: str) -> AccessKey:
+    given = {"id": "AKIAEXAMPLE", "secret": "a very secret secret", "account": "111122223333", "user": "ann"}
+    return AccessKey(**{**given, **changes}, policy=Policy())
+
+
+def test_with_keys_any_address_will_do() -> None:
+    ServerConfig(host="0.0.0.0", keys=(key(),)).check()
+
+
+def test_secrets_are_not_shown() -> None:
+    config = ServerConfig(
+        store="postgresql://me:password@host/db", monitoring_token="a token for monitoring", keys=(key(),)
+    )
+    shown = repr(config) + repr(config.__rich_repr__()) + repr(config.keys)
+    assert not any(secret in shown for secret in ("password", "a token", "secret secret"))
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -34,6 +53,12 @@ def test_an_address_that_others_reach_has_to_be_asked_for(host: str) -> None:
         ({"tls_certificate": "certificate.pem"}, "both"),
         ({"purge_interval_s": -1}, "0 or more"),
         ({"name_reuse_s": -1}, "0 or more"),
+        ({"monitoring_token": "short"}, "shorter than 16"),
+        ({"keys": (key(), key())}, "AKIAEXAMPLE is declared twice"),
+        ({"keys": (key(id="a/b"),)}, "The id of a key"),
+        ({"keys": (key(secret=""),)}, "is empty"),
+        ({"keys": (key(account="1"),)}, "12 digits"),
+        ({"keys": (key(user="a b"),)}, "The user of the key"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )

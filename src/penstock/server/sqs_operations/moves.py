@@ -85,18 +85,22 @@ class MoveOperations:
     async def _existing(self, parameter: str, arn: str) -> QueueName:
         """Read the ARN of a queue that exists."""
         try:
-            name = QueueName.from_arn(arn)
-        except InvalidParameter:
-            raise InvalidParameter(
-                f"You must use this format to specify the {parameter}: "
-                "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
-            ) from None
-        try:
-            return (await self._queues.find(name)).name
+            return (await self._queues.find(queue_of_arn(parameter, arn))).name
         except QueueDoesNotExist:
             raise ResourceDoesNotExist(
                 f"The resource that you specified for the {parameter} parameter doesn't exist."
             ) from None
+
+
+def queue_of_arn(parameter: str, arn: str) -> QueueName:
+    """Read the ARN of a queue, given as this parameter."""
+    try:
+        return QueueName.from_arn(arn)
+    except InvalidParameter:
+        raise InvalidParameter(
+            f"You must use this format to specify the {parameter}: "
+            "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        ) from None
 
 
 def _handle(task: MoveTask) -> str:

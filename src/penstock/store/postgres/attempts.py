@@ -23,7 +23,13 @@ RETRIED = (
 )
 """Errors after which nothing has happened, and the same may well succeed."""
 
-EXHAUSTED = (asyncpg.InsufficientResourcesError, asyncpg.PostgresSystemError, asyncpg.UndefinedTableError)
+EXHAUSTED = (
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.InvalidSchemaNameError,
+)
 """Errors of a database that cannot work: a full disk, too many connections, a schema that is gone."""
 
 

@@ -20,8 +20,9 @@ BELIEVED_FACTOR = 20
 IN_FLIGHT_EXACT_MAX = 1_000
 """Limits up to this one are kept exactly."""
 
-IN_FLIGHT_BELIEVED_S = 1.0
-IN_FLIGHT_NEAR = 0.75
+IN_FLIGHT_BELIEVED_S_MIN = 2.0
+IN_FLIGHT_BELIEVED_S_MAX = 10.0
+IN_FLIGHT_NEAR = 0.5
 """From this share of its limit on, what is in flight is counted at every lease."""
 
 QUEUES_MAX = 10_000
@@ -48,8 +49,14 @@ class MessageCounts:
         if queue.id not in self._counting:
             counting = asyncio.ensure_future(self._count(queue))
             self._counting[queue.id] = counting
-            counting.add_done_callback(lambda _: self._counting.pop(queue.id, None))
+            counting.add_done_callback(lambda done: self._counted(queue.id, done))
         return await asyncio.shield(self._counting[queue.id])
+
+    def _counted(self, queue_id: int, done: asyncio.Future[Counts]) -> None:
+        self._counting.pop(queue_id, None)
+        if not done.cancelled():
+            # It is raised to whoever waits; if they have all gone, it concerns nobody.
+            done.exception()
 
     def forget(self, queue: Queue) -> None:
         """Believe nothing of a queue that was purged or deleted."""
@@ -80,7 +87,7 @@ class InFlight:
     """Which leases must count what is in flight, and which are surely within the limit.
 
     Those that need not count are those of queues with a large limit, of which less than `IN_FLIGHT_NEAR` was in flight
-    less than a second ago, this node's leases since then included: other nodes would have to lease the rest meanwhile.
+    a moment ago, this node's leases since then included: other nodes would have to lease the rest meanwhile.
     """
 
     def __init__(self, clock: PinnedClock) -> None:
@@ -91,16 +98,23 @@ class InFlight:
         """Tell whether a lease must count first."""
         if limit <= IN_FLIGHT_EXACT_MAX or self._clock.pinned_ms is not None:
             return True
-        known = self._known.get(queue_id)
-        return known is None or known[0] >= IN_FLIGHT_NEAR * limit or asyncio.get_running_loop().time() > known[1]
+        known, until_s = self._known.get(queue_id, (0, 0.0))
+        if known >= IN_FLIGHT_NEAR * limit:
+            return True
+        now_s = asyncio.get_running_loop().time()
+        if now_s <= until_s:
+            return False
+        # The lease that is told so counts for all that come before it is done.
+        self._known[queue_id] = (known, now_s + IN_FLIGHT_BELIEVED_S_MIN)
+        return True
 
-    def leased(self, queue_id: int, count: int, *, counted: int | None) -> None:
-        """Take note of a lease, and of what it counted."""
+    def leased(self, queue_id: int, count: int, *, counted: int | None, took_s: float) -> None:
+        """Take note of a lease, what it counted, and how long it took."""
         if counted is not None:
             if len(self._known) >= QUEUES_MAX:
                 self._known.clear()
-            until_s = asyncio.get_running_loop().time() + IN_FLIGHT_BELIEVED_S
-            self._known[queue_id] = (counted + count, until_s)
+            believed_s = max(IN_FLIGHT_BELIEVED_S_MIN, min(BELIEVED_FACTOR * took_s, IN_FLIGHT_BELIEVED_S_MAX))
+            self._known[queue_id] = (counted + count, asyncio.get_running_loop().time() + believed_s)
         elif queue_id in self._known:
             known, until_s = self._known[queue_id]
             self._known[queue_id] = (known + count, until_s)

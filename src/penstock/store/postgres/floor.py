@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.store.postgres.attempts import EXHAUSTED, RETRIED
+import asyncpg
 
 if TYPE_CHECKING:
     from penstock.store.postgres.pinned import PinnedClock
     from penstock.store.postgres.pool import Pool, Session
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.05
 """How often floors are raised, while there are leases."""
 
 RESCAN_S = 60.0
@@ -73,7 +73,7 @@ class Floors:
             try:
                 async with self._pool.session() as session:
                     await self.advance(session, rescan=rescan)
-            except (OSError, *RETRIED, *EXHAUSTED):
+            except (OSError, asyncpg.PostgresError):
                 # Without floors leases are slower, not wrong; and they find out for themselves what is the matter.
                 self.reset()
 
@@ -98,8 +98,7 @@ class Floors:
             known,
         )
         if resets == self._resets:
-            # The floors of queues that nobody leases from now are dropped: they would only grow old.
-            self._floors = {
-                queue: Floor(partition, at_ms)
-                for (queue, (partition, _)), at_ms in zip(active.items(), raised, strict=True)
-            }
+            if rescan or len(self._floors) >= PARTITIONS_MAX:
+                self._floors.clear()
+            for (queue, (partition, _)), at_ms in zip(active.items(), raised, strict=True):
+                self._floors[queue] = Floor(partition, at_ms)

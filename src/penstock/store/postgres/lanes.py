@@ -37,13 +37,14 @@ class Operation(Generic[Answer]):
     size_bytes = 0
     key: Hashable = None
     """No two operations in one batch have the same key, unless it is None."""
-    alone = False
-    """Whether it must have a transaction of its own."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.passed = False
         """Whether it has passed its failpoint."""
+
+    def abandoned(self, answer: Answer) -> None:
+        """Undo what the caller, who went away meanwhile, does not get: most operations are done all the same."""
 
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)  # type: ignore[type-arg] # Of any answer: the lane carries both.
@@ -110,7 +111,14 @@ class Lane(Generic[AnyOperation, Answer]):
             worker = asyncio.create_task(self._work())
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)
-        answer: Answer = await operation.future
+        try:
+            answer: Answer = await operation.future
+        except asyncio.CancelledError:
+            # Cancelled before its turn, it is not done; under way, its batch sees to it; else the answer had come.
+            future = operation.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                operation.abandoned(future.result())
+            raise
         return answer
 
     async def close(self) -> None:
@@ -142,12 +150,10 @@ class Lane(Generic[AnyOperation, Answer]):
                 continue
             rows += operation.rows
             size += operation.size_bytes
-            if taken and (operation.alone or rows > BATCH_ROWS_MAX or size > BATCH_BYTES_MAX):
+            if taken and (rows > BATCH_ROWS_MAX or size > BATCH_BYTES_MAX):
                 later.append(operation)
                 break
             taken.append(operation)
-            if operation.alone:
-                break
             keys.add(operation.key)
         self._pending.extendleft(reversed(later))
         return taken
@@ -224,6 +230,8 @@ def _fail(operations: Sequence[AnyOperation], error: Exception) -> None:
 def _resolve(batch: Batch[AnyOperation], done: Done[Answer]) -> None:
     for operation, answer in zip(batch.operations, done.answers, strict=True):
         if operation.future.done():
+            if operation.future.cancelled() and not isinstance(answer, PenstockError):
+                operation.abandoned(answer)
             continue
         if isinstance(answer, PenstockError):
             operation.future.set_exception(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import OverLimit, PenstockError, QueueDoesNotExist
@@ -23,30 +24,43 @@ if TYPE_CHECKING:
     from penstock.store.postgres.pinned import PinnedClock
     from penstock.store.postgres.pool import Session
 
-_LEASE = "SELECT * FROM penstock.lease($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-_LEASE_FIFO = "SELECT * FROM penstock.lease_fifo($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+_ARGUMENTS = ", ".join(f"${number}" for number in range(1, 19))
+_LEASE = f"SELECT * FROM penstock.lease({_ARGUMENTS})"  # noqa: S608 # Numbers of arguments.
+_LEASE_FIFO = f"SELECT * FROM penstock.lease_fifo({_ARGUMENTS})"  # noqa: S608 # As above.
 
 
 class Lease(Operation[Leased]):
-    """One lease. With an attempt key it may wait for another of the same key, and so goes alone."""
+    """One lease. Two with the same attempt key never go together: the second is to find what the first was given."""
 
     verb = "lease"
 
-    def __init__(self, queue: Queue, count: int, lease_ms: int, attempt: bytes | None) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        count: int,
+        lease_ms: int,
+        attempt: bytes | None,
+        give_back: Callable[[Queue, Leased], None],
+    ) -> None:
         super().__init__()
+        self._give_back = give_back
         self.queue = queue
         self.count = count
         self.lease_ms = lease_ms
         self.attempt = attempt
         self.rows = count
-        self.alone = attempt is not None
+        self.key = attempt
+
+    def abandoned(self, answer: Leased) -> None:
+        """Give back what was leased."""
+        if answer.messages:
+            self._give_back(self.queue, answer)
 
 
 class _Request:
     """What is asked of the database for one lease, or for several alike."""
 
-    def __init__(self, lease: Lease, key: bytes) -> None:
-        self.key = key
+    def __init__(self, lease: Lease) -> None:
         self.queue = lease.queue
         self.lease_ms = lease.lease_ms
         self.leases = [lease]
@@ -69,42 +83,38 @@ class Leases:
         self._new_key = new_key
 
     async def standard(self, session: Session, batch: Batch[Lease]) -> Done[Leased]:
-        """Lease from standard queues."""
-        if batch.plan is None:
-            batch.plan = self._merged(batch.operations)
-        return await self._lease(session, _LEASE, self._limits.in_flight_standard_max, batch)
+        """Lease from standard queues: one request for all that are alike, unless outcomes are looked for."""
+        requests = _apart(batch.operations) if _again(batch) else _merged(batch.operations)
+        return await self._lease(session, _LEASE, self._limits.in_flight_standard_max, batch, requests)
 
     async def fifo(self, session: Session, batch: Batch[Lease]) -> Done[Leased]:
         """Lease from FIFO queues: one request for each, or a group would be shared out among consumers."""
+        requests = _apart(batch.operations)
+        return await self._lease(session, _LEASE_FIFO, self._limits.in_flight_fifo_max, batch, requests)
+
+    async def _lease(
+        self, session: Session, statement: str, in_flight_max: int, batch: Batch[Lease], requests: Sequence[_Request]
+    ) -> Done[Leased]:
         if batch.plan is None:
-            by_queue = sorted(batch.operations, key=lambda lease: lease.queue.id)
-            batch.plan = [_Request(lease, lease.attempt or self._new_key()) for lease in by_queue]
-        return await self._lease(session, _LEASE_FIFO, self._limits.in_flight_fifo_max, batch)
-
-    def _merged(self, leases: Sequence[Lease]) -> list[_Request]:
-        requests: dict[object, _Request] = {}
-        for lease in sorted(leases, key=lambda lease: lease.queue.id):
-            redrive = lease.queue.attributes.redrive
-            alike = (lease.queue.id, lease.lease_ms, lease.queue.retention_ms, redrive)
-            if alike in requests:
-                requests[alike].leases.append(lease)
-            else:
-                requests[alike] = _Request(lease, lease.attempt or self._new_key())
-        return list(requests.values())
-
-    async def _lease(self, session: Session, statement: str, in_flight_max: int, batch: Batch[Lease]) -> Done[Leased]:
-        requests = batch.plan
-        assert isinstance(requests, list)
+            batch.plan = {lease: lease.attempt or self._new_key() for lease in batch.operations}
+        keys = batch.plan
+        assert isinstance(keys, dict)
+        leases = [(lease, number) for number, request in enumerate(requests, 1) for lease in request.leases]
         queues: list[Queue] = [request.queue for request in requests]
         redrives = [queue.attributes.redrive for queue in queues]
         floors = [self._floors.of(queue.id) for queue in queues]
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
         rows = await session.fetch(
             statement,
             self._clock.pinned_ms,
             self._limits.outcome_window_ms,
             in_flight_max,
-            [request.key for request in requests],
-            [batch.repeated or request.leases[0].attempt is not None for request in requests],
+            [keys[lease] for lease, _ in leases],
+            [lease.attempt is not None for lease, _ in leases],
+            [number for _, number in leases],
+            [lease.count for lease, _ in leases],
+            _again(batch),
             [queue.id for queue in queues],
             [request.count for request in requests],
             [request.lease_ms for request in requests],
@@ -116,20 +126,42 @@ class Leases:
             [floor.at_ms for floor in floors],
             [self._in_flight.doubtful(queue.id, in_flight_max) for queue in queues],
         )
+        took_s = clock() - began_s
         answers: dict[Lease, Leased | PenstockError] = {}
         arrived: dict[int, int] = {}
         for messages, told in _by_request(rows, fifo=queues[0].fifo):
-            request: _Request = requests[told["request"] - 1]
-            self._learn(request, messages, told)
+            request = requests[told["request"] - 1]
+            self._learn(request, messages, told, took_s)
             if told["moved"]:
                 arrived[told["dead_letter_queue"]] = arrived.get(told["dead_letter_queue"], 0) + told["moved"]
             answers.update(_shared_out(request.leases, messages, told, in_flight_max))
         return Done([answers[lease] for lease in batch.operations], arrived)
 
-    def _learn(self, request: _Request, messages: Sequence[Message], told: asyncpg.Record) -> None:
-        self._in_flight.leased(request.queue.id, len(messages), counted=told["in_flight"])
+    def _learn(self, request: _Request, messages: Sequence[Message], told: asyncpg.Record, took_s: float) -> None:
+        self._in_flight.leased(request.queue.id, len(messages), counted=told["in_flight"], took_s=took_s)
         if not told["missing"]:
             self._floors.seen(request.queue.id, told["partition"], fifo=request.queue.fifo)
+
+
+def _again(batch: Batch[Lease]) -> bool:
+    """Tell whether outcomes are looked for: of a batch that may have been committed, and of a lease by itself."""
+    return batch.repeated or (len(batch.operations) == 1 and batch.operations[0].attempt is not None)
+
+
+def _apart(leases: Sequence[Lease]) -> list[_Request]:
+    return [_Request(lease) for lease in sorted(leases, key=lambda lease: lease.queue.id)]
+
+
+def _merged(leases: Sequence[Lease]) -> list[_Request]:
+    requests: dict[object, _Request] = {}
+    for request in _apart(leases):
+        queue = request.queue
+        alike = (queue.id, request.lease_ms, queue.retention_ms, queue.attributes.redrive)
+        if alike in requests:
+            requests[alike].leases += request.leases
+        else:
+            requests[alike] = request
+    return list(requests.values())
 
 
 def _by_request(rows: Sequence[asyncpg.Record], *, fifo: bool) -> Iterator[tuple[list[Message], asyncpg.Record]]:
@@ -175,7 +207,8 @@ def _shared_out(
     full = told["in_flight"] is not None and told["in_flight"] + len(messages) >= in_flight_max
     given = 0
     for lease in leases:
-        share = list(messages[given : given + lease.count])
+        # One by itself may be a retry: it has all that it was given before, even if it asks for fewer now.
+        share = list(messages if len(leases) == 1 else messages[given : given + lease.count])
         given += len(share)
         if full and not share:
             yield lease, OverLimit(f"The maximum number of in flight messages is reached: {in_flight_max}.")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from penstock.domain.errors import StoreUrlInvalid
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
@@ -42,7 +44,7 @@ class Session:
 
     @classmethod
     async def open(cls, dsn: str) -> Session:
-        """Connect; raise `ConnectionLost` if the database cannot be reached now."""
+        """Connect; raise `ConnectionLost` if the database cannot be reached now, `StoreUrlInvalid` if it never can."""
         try:
             connection = await asyncpg.connect(
                 dsn,
@@ -51,9 +53,9 @@ class Session:
                 statement_cache_size=STATEMENTS_CACHED_MAX,
                 server_settings={"application_name": APPLICATION_NAME},
             )
-        except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
-            if isinstance(error, asyncpg.InvalidCatalogNameError | asyncpg.InvalidAuthorizationSpecificationError):
-                raise
+        except (asyncpg.ClientConfigurationError, ValueError) as error:
+            raise StoreUrlInvalid(f"The database's address cannot be understood: {error}") from error
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
             raise ConnectionLost(_told(error)) from error
         session = cls(connection)
         # Acknowledged means durable, whatever the server's default is.

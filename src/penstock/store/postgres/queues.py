@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import PurgeInProgress, QueueDeletedRecently, QueueDoesNotExist
@@ -57,12 +58,13 @@ class QueueCache:
     """Queues by name, each believed for a second."""
 
     def __init__(self) -> None:
+        self._node = os.urandom(8).hex()
         self._queues: dict[QueueName, tuple[Queue, float]] = {}
         self._changes = 0
 
     @property
     def changes(self) -> int:
-        """Grows whenever something was forgotten: what was read before that may not be remembered after it."""
+        """Grows with every change: what was read before one may not be remembered after it."""
         return self._changes
 
     def get(self, name: QueueName) -> Queue | None:
@@ -80,10 +82,27 @@ class QueueCache:
             self._queues.clear()
         self._queues[queue.name] = (queue, asyncio.get_running_loop().time() + CACHED_S)
 
-    def forget(self, arn: str) -> None:
+    def forget(self, name: QueueName) -> None:
         """Forget a queue that was changed."""
         self._changes += 1
-        self._queues.pop(QueueName.from_arn(arn), None)
+        self._queues.pop(name, None)
+
+    def replace(self, name: QueueName, queue: Queue | None, *, changes: int) -> None:
+        """Remember what this node has made of a queue, unless others have made changes since so many were seen."""
+        alone = changes == self._changes
+        self.forget(name)
+        if alone and queue is not None:
+            self.put(queue, changes=self._changes)
+
+    def news(self, arn: str) -> str:
+        """Say to other nodes that a queue was changed."""
+        return f"{self._node} {arn}"
+
+    def hear(self, news: str) -> None:
+        """Forget a queue that another node has changed."""
+        node, arn = news.split(" ")
+        if node != self._node:
+            self.forget(QueueName.from_arn(arn))
 
     def clear(self) -> None:
         """Forget all."""
@@ -142,12 +161,13 @@ class Queues:
                 encode_tags(tags),
                 *_copied(attributes),
             )
-            await session.fetch(_SQL["tell"], name.arn)
+            await session.fetch(_SQL["tell"], self._cache.news(name.arn))
             assert row is not None
             return queue_of(row), True
 
+        changes = self._cache.changes
         created = await self._work.write(create, tuple[Queue, bool], verb="create_queue")
-        self._cache.forget(name.arn)
+        self._cache.replace(name, created[0], changes=changes)
         return created
 
     async def page(self, region: str, account: str, prefix: str, after: str, limit: int) -> list[Queue]:
@@ -178,11 +198,16 @@ class Queues:
             if row is None:
                 await check_exists(session, queue)
                 return None
-            await session.fetch(_SQL["tell"], queue.name.arn)
+            await session.fetch(_SQL["tell"], self._cache.news(queue.name.arn))
             return queue_of(row)
 
-        saved = await self._work.write(save, Queue | None, verb="save_queue")  # type: ignore[arg-type] # A union is a type to msgspec.
-        self._cache.forget(queue.name.arn)
+        changes = self._cache.changes
+        saved = None
+        try:
+            saved = await self._work.write(save, Queue | None, verb="save_queue")  # type: ignore[arg-type] # A union is a type to msgspec.
+        finally:
+            # Also after an error: it may have happened.
+            self._cache.replace(queue.name, saved, changes=changes)
         return saved
 
     async def delete(self, queue: Queue) -> None:
@@ -193,11 +218,14 @@ class Queues:
             arn = await session.fetchval(_SQL["delete"], self._clock.pinned_ms, queue.id)
             if arn is None:
                 raise no_queue()
-            await session.fetch(_SQL["tell"], arn)
+            await session.fetch(_SQL["tell"], self._cache.news(arn))
             return True
 
-        await self._work.write(delete, bool, verb="delete_queue")
-        self._cache.forget(queue.name.arn)
+        try:
+            await self._work.write(delete, bool, verb="delete_queue")
+        finally:
+            # Also after an error: it may have happened.
+            self._cache.forget(queue.name)
 
     async def purge(self, queue: Queue) -> None:
         """Give a queue an empty partition, and leave the one it had to the sweeper."""

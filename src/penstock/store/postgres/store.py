@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 from typing import TYPE_CHECKING
 
 import asyncpg
 
 from penstock.domain.errors import StoreUnavailable
-from penstock.domain.message import Draft
+from penstock.domain.message import Draft, Receipt
 from penstock.store.postgres.appends import Append, Appends
 from penstock.store.postgres.attempts import unavailable
 from penstock.store.postgres.counts import InFlight, MessageCounts
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
-    from penstock.domain.message import Receipt, Refused, SendResult, VisibilityChange
+    from penstock.domain.message import Refused, SendResult, VisibilityChange
     from penstock.domain.move import MoveTask
     from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
     from penstock.store.port import AttemptKey, Leased
     from penstock.store.postgres.lanes import Answer, AnyOperation, Batch, Done
     from penstock.store.postgres.pool import Session
+    from penstock.store.postgres.receipts import Judgement
+
+_log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 16
 """Per node, besides the one that listens: more of them made it slower."""
@@ -60,6 +65,7 @@ class PostgresStore:
         self._limits = limits
         self._failpoints = failpoints
         self._closing = False
+        self._releases: set[asyncio.Task[list[PenstockError | None]]] = set()
         cache = QueueCache()
         pinned = PinnedClock(clock)
         self._pool = Pool(dsn, size=CONNECTIONS_MAX, lost=self._connection_lost)
@@ -99,13 +105,15 @@ class PostgresStore:
         try:
             async with pool.session() as session:
                 secret = await migrate(session)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (OSError, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
         finally:
             await pool.close()
         store = cls(dsn, secret, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
-        # Notifications of what happens from now on are heard; but a store that cannot listen still works.
-        await asyncio.wait({asyncio.create_task(store._wake.listening.wait())}, timeout=PING_TIMEOUT_S)
+        # Other nodes are heard from now on; but a store that cannot listen still works.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                await store._wake.listening.wait()
         return store
 
     @property
@@ -122,14 +130,21 @@ class PostgresStore:
         if self._closing:
             return
         self._closing = True
-        for lanes in (self._append, self._lease, self._delete, self._change, self._release):
+        for lanes in (self._append, self._lease, self._delete, self._change):
             for lane in lanes:
                 await lane.close()
+        if self._releases:
+            await asyncio.wait(self._releases)
+        for lane in self._release:
+            await lane.close()
         await self._counts.close()
         for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        ended = await asyncio.gather(*self._background, return_exceptions=True)
         await self._pool.close()
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
 
     async def ping(self) -> None:
         """Write something, at once and without trying again."""
@@ -218,17 +233,29 @@ class PostgresStore:
     async def lease(self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None) -> Leased:
         """Lease visible messages."""
         self._check_open()
-        return await self._lease[queue.fifo].submit(Lease(queue, count, lease_ms, attempt))
+        return await self._lease[queue.fifo].submit(Lease(queue, count, lease_ms, attempt, self._give_back))
+
+    def _give_back(self, queue: Queue, leased: Leased) -> None:
+        """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""
+        receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
+        release = asyncio.create_task(self._settle(self._release, Settlement("release", queue, receipts)))
+        self._releases.add(release)
+        release.add_done_callback(self._released)
+
+    def _released(self, release: asyncio.Task[list[PenstockError | None]]) -> None:
+        self._releases.discard(release)
+        if not release.cancelled() and release.exception() is not None:
+            _log.warning("A lease whose caller went away could not be given back: %s", release.exception())
 
     async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
         """Undo deliveries that never reached their consumer."""
         self._check_open()
-        await self._release[queue.fifo].submit(Settlement("release", queue, receipts))
+        await self._settle(self._release, Settlement("release", queue, receipts))
 
     async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:
         """Delete the messages that receipts name."""
         self._check_open()
-        return await self._delete[queue.fifo].submit(Settlement("delete", queue, receipts))
+        return await self._settle(self._delete, Settlement("delete", queue, receipts))
 
     async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
         """Hide leased messages for another time from now on."""
@@ -239,7 +266,7 @@ class PostgresStore:
             [change.receipt for change in changes],
             [change.lease_ms for change in changes],
         )
-        return await self._change[queue.fifo].submit(settlement)
+        return await self._settle(self._change, settlement)
 
     # -- message move tasks -----------------------------------------------------------------------
 
@@ -269,6 +296,12 @@ class PostgresStore:
         """Do one bounded pass of upkeep."""
         self._check_open()
         return await self._sweep.sweep()
+
+    async def _settle(self, lanes: Sequence[Lane[Settlement, Judgement]], settlement: Settlement) -> Judgement:
+        if settlement.receipts:
+            return await lanes[settlement.queue.fifo].submit(settlement)
+        await self._work.read(lambda session: check_exists(session, settlement.queue))
+        return []
 
     def _lanes(
         self,

@@ -18,6 +18,7 @@ RETIRED_QUIET_S = 60.0
 
 RETIRED_PER_PASS = 20
 QUEUES_PER_PASS = 200
+QUEUES_KNOWN_MAX = 10_000
 
 RESCAN_S = 60.0
 """How often tables are swept from their beginning; in between, a pass begins where the last one ended."""
@@ -34,6 +35,7 @@ class Sweep:
         self._clock = clock
         self._limits = limits
         self._after_queue = 0
+        self._nothing_until_s: dict[tuple[int, int], float] = {}
         self._reached: dict[str, int] = {}
         self._rescan_at_s = 0.0
 
@@ -62,13 +64,34 @@ class Sweep:
         return False
 
     async def _expired(self, session: Session) -> bool:
-        rows_max = self._limits.sweep_rows_max
-        row = await session.fetchrow(
-            _SQL["queues"], self._clock.pinned_ms, self._after_queue, QUEUES_PER_PASS, rows_max
-        )
+        rows_max = left = self._limits.sweep_rows_max
+        rows = await session.fetch(_SQL["queues"], self._after_queue, QUEUES_PER_PASS)
+        for row in rows:
+            left -= await self._expired_of(session, row["id"], row["retention_ms"], left)
+            if left <= 0:
+                return True
+            self._after_queue = row["id"]
+        if len(rows) < QUEUES_PER_PASS:
+            self._after_queue = 0
+            return left < rows_max
+        return True
+
+    async def _expired_of(self, session: Session, queue_id: int, retention_ms: int, rows_max: int) -> int:
+        """Remove what has expired in a queue, unless it is known that nothing has."""
+        now_s = asyncio.get_running_loop().time()
+        flows = self._clock.pinned_ms is None
+        if flows and now_s < self._nothing_until_s.get((queue_id, retention_ms), 0.0):
+            return 0
+        row = await session.fetchrow(_SQL["expired"], self._clock.pinned_ms, queue_id, rows_max)
         assert row is not None
-        self._after_queue = row["last"] or 0
-        return row["last"] is not None
+        if flows:
+            if len(self._nothing_until_s) >= QUEUES_KNOWN_MAX:
+                self._nothing_until_s.clear()
+            # Dead letters may be older than what is there, so it is not believed for long.
+            next_in_s = RESCAN_S if row["next_in"] is None else min(row["next_in"] / 1000, RESCAN_S)
+            self._nothing_until_s[queue_id, retention_ms] = now_s + next_in_s
+        removed: int = row["removed"]
+        return removed
 
     async def _windowed(self, table: str) -> bool:
         """Remove what is past its window. Windows end in the order in which they began, so none comes in behind us."""

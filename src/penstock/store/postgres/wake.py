@@ -22,6 +22,9 @@ INTERVAL_S = 0.005
 PAYLOAD_QUEUES_MAX = 300
 """Of how many queues one notification tells: it has room for 8000 bytes."""
 
+HEARTBEAT_S = 10.0
+"""How long the connection may be silent before it is tried."""
+
 READY = "penstock_ready"
 QUEUE = "penstock_queue"
 
@@ -72,7 +75,7 @@ class Wake:
                 _log.info("the connection to other nodes was lost", reason=str(error))
             finally:
                 self.listening.clear()
-                session.terminate()
+                await session.close()
                 self._lost()
 
     async def _serve(self, session: Session) -> None:
@@ -85,7 +88,12 @@ class Wake:
         self._cache.clear()
         self.listening.set()
         while session.usable:
-            await self._news.wait()
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._news.wait()
+            except TimeoutError:
+                # A connection that nobody uses may be dead without anybody knowing.
+                await session.fetch("SELECT 1")
             self._news.clear()
             arrived, self._arrived = self._arrived, {}
             queues = list(arrived.items())
@@ -107,4 +115,4 @@ class Wake:
             self._report(int(queue_id), int(count))
 
     def _changed(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self._cache.forget(str(payload))
+        self._cache.hear(str(payload))

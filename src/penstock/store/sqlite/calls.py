@@ -34,6 +34,9 @@ class Call(Generic[Answer]):
         self.answer: Answer | None = None
         self.error: BaseException | None = None
 
+    def abandoned(self) -> None:
+        """Undo what the caller, who went away during the commit, does not get: most calls are done all the same."""
+
 
 class Work(Call[Answer]):
     """Any other verb. `run` raises a `PenstockError` before it writes, or not at all."""
@@ -80,13 +83,25 @@ class Append(Call[list[SendResult]]):
 
 
 class Lease(Call[Leased]):
-    """A lease of messages."""
+    """A lease of messages. One that is abandoned gives them back."""
 
-    __slots__ = ("attempt", "count", "lease_ms", "queue")
+    __slots__ = ("_give_back", "attempt", "count", "lease_ms", "queue")
 
-    def __init__(self, queue: Queue, count: int, lease_ms: int, attempt: AttemptKey | None) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        count: int,
+        lease_ms: int,
+        attempt: AttemptKey | None,
+        give_back: Callable[[Queue, Leased], None],
+    ) -> None:
         super().__init__()
+        self._give_back = give_back
         self.queue = queue
         self.count = count
         self.lease_ms = lease_ms
         self.attempt = attempt
+
+    def abandoned(self) -> None:
+        if self.answer is not None and self.answer.messages:
+            self._give_back(self.queue, self.answer)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import apsw
 
 from penstock.domain.errors import StoreUnavailable
+from penstock.store.sqlite.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 CALLS_PER_TRANSACTION_MAX = 1_000
-
-WAL_PAGES_MAX = 4_000
-"""How long the log may grow before it is moved into the database: 16 MB."""
 
 
 class Effects(Protocol):
@@ -72,10 +70,10 @@ class Commits:
         self._idle: asyncio.Future[None] | None = None
         self._closed = False
         self._wal_pages = 0
-        self._checkpoint_at_pages = WAL_PAGES_MAX
         self._handed_over: queue.SimpleQueue[list[Call[Any]] | asyncio.Future[None]] = queue.SimpleQueue()
         if not in_memory:
             db.set_wal_hook(self._note_wal)
+            self._checkpoints = Checkpoints(db.filename)
             threading.Thread(target=self._commit_all, name="penstock-commit", daemon=True).start()
 
     @property
@@ -195,7 +193,10 @@ class Commits:
         for call in calls:
             future = call.future
             if future.done():
-                continue  # The caller was cancelled.
+                # The caller was cancelled.
+                if failure is None and call.error is None:
+                    call.abandoned()
+                continue
             if failure is not None:
                 future.set_exception(_unavailable(failure))
             elif call.error is not None:
@@ -228,29 +229,20 @@ class Commits:
         with contextlib.suppress(RuntimeError):
             while isinstance(work := self._handed_over.get(), list):
                 failure = self._commit()
-                if failure is None and self._wal_pages >= self._checkpoint_at_pages:
+                if failure is None and self._checkpoints.due(self._wal_pages):
                     self._loop.call_soon_threadsafe(self._answer, work, None)
-                    self._checkpoint()
+                    self._checkpoints.finish(self._db)
                     self._loop.call_soon_threadsafe(self._next_or_later)
                 else:
                     self._loop.call_soon_threadsafe(self._proceed, work, failure)
             # The last connection to close moves the log into the database and removes it.
             try:
+                self._checkpoints.close()
                 self._db.close()
             except Exception as error:  # noqa: BLE001  # Told to who closes the store.
                 self._loop.call_soon_threadsafe(work.set_exception, _unavailable(error))
             else:
                 self._loop.call_soon_threadsafe(work.set_result, None)
-
-    def _checkpoint(self) -> None:
-        """Move the log into the database; the next transaction then begins the log anew."""
-        try:
-            pages, moved = self._db.wal_checkpoint()
-        except apsw.Error:
-            # The log still holds everything. If the disk is full, the next commit says so.
-            pages, moved = self._wal_pages, 0
-        # Someone who reads the file holds the log up; trying again at every commit would not help.
-        self._checkpoint_at_pages = WAL_PAGES_MAX if moved >= pages else pages + WAL_PAGES_MAX
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:

@@ -31,6 +31,8 @@ def connect(path: str) -> apsw.Connection:
         raise StoreUnavailable(message) from error
     try:
         db.set_busy_timeout(_BUSY_MS)
+        # Otherwise SQLite plans a query anew whenever other values are bound to it.
+        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # Only a file that is still empty takes these two from us.
         db.pragma("page_size", _PAGE_BYTES)
         db.pragma("auto_vacuum", 0)

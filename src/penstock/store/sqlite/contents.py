@@ -35,6 +35,7 @@ class Contents:
     """What a queue holds now, all its counters agreeing with the rows of its partition.
 
     `next_due_ms` is no later than the first instant at which a hidden message comes due; None says that none is hidden.
+    `oldest_ms` is no later than the instant at which the oldest message was sent.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Contents:
         "leased",
         "messages",
         "next_due_ms",
+        "oldest_ms",
         "partition",
         "queue_id",
         "returned",
@@ -69,6 +71,7 @@ class Contents:
         ) = row
         self.fifo = bool(fifo)
         self.bounds = (first_position(self.partition), end_position(self.partition))
+        self.oldest_ms = 0
         self.dirty = False
 
     @property

@@ -36,6 +36,7 @@ class DeadLetters:
         """Store messages, each with its group, in their dead-letter queue. The caller removes them from `queue`."""
         target = self._contents.change(target_id)
         now_ms = self._transaction.now_ms
+        target.oldest_ms = min(target.oldest_ms, *(row.sent_at_ms for row, _ in dead))
         self._arrivals.store(
             [
                 row.moved(

@@ -30,7 +30,7 @@ _LEASE_AGAIN = """
 UPDATE delivery
 SET state = 1, visible_at_ms = ?2, leased_at_ms = ?3, receipt = receipt + 1, receive_count = receive_count + 1,
     first_received_at_ms = coalesce(first_received_at_ms, ?3)
-WHERE position IN (SELECT value FROM carray(?1))
+WHERE position = ?1
 """
 
 _HIDE = "UPDATE delivery SET state = ?2, visible_at_ms = ?3 WHERE position = ?1"
@@ -99,7 +99,7 @@ class Deliveries:
         for position, state, group_id in taken:
             positions.append(position)
             contents.count(state, group_id, -1)
-        self._db.execute(_LEASE_AGAIN, (array_of(positions), now_ms + lease_ms, now_ms))
+        self._db.executemany(_LEASE_AGAIN, [(position, now_ms + lease_ms, now_ms) for position in positions])
         contents.leased += len(positions)
         contents.expect(now_ms + lease_ms)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.store.sqlite.contents import Contents, ContentsTable
     from penstock.store.sqlite.dead_letters import DeadLetters
     from penstock.store.sqlite.deliveries import Deliveries
+    from penstock.store.sqlite.expiry import Expiry
     from penstock.store.sqlite.groups import Groups
     from penstock.store.sqlite.outcomes import Outcomes
     from penstock.store.sqlite.transaction import Transaction
@@ -82,6 +83,7 @@ class Leases:
         contents: ContentsTable,
         deliveries: Deliveries,
         groups: Groups,
+        expiry: Expiry,
         dead_letters: DeadLetters,
         outcomes: Outcomes,
         limits: Limits,
@@ -91,6 +93,7 @@ class Leases:
         self._contents = contents
         self._deliveries = deliveries
         self._groups = groups
+        self._expiry = expiry
         self._dead_letters = dead_letters
         self._outcomes = outcomes
         self._limits = limits
@@ -116,16 +119,26 @@ class Leases:
             rows_max=self._limits.sweep_rows_max,
         )
 
-    def settle(self, queue_id: int) -> Contents:
-        """Return a queue's contents after what has come due was made visible, up to a bound."""
-        contents = self._contents.of(queue_id)
+    def settle(self, queue: Queue) -> Contents:
+        """Return a queue's contents after what has come due was made visible and what expired was removed.
+
+        Both up to a bound: `unsettled` tells whether there is more.
+        """
+        contents = self._contents.of(queue.id)
         if contents.next_due_ms is not None and contents.next_due_ms <= self._transaction.now_ms:
-            self._deliveries.settle(self._contents.change(queue_id))
+            self._deliveries.settle(self._contents.change(queue.id))
+        # An expired message is not only not delivered: if it is leased, it holds up its FIFO group no longer.
+        if self._expiry.due(contents, queue.retention_ms):
+            self._expiry.remove(self._contents.change(queue.id), queue.retention_ms, self._limits.sweep_rows_max)
         return contents
+
+    def unsettled(self, queue: Queue, contents: Contents) -> bool:
+        """Tell whether more has come due or expired than one pass settles."""
+        return self._next_in_ms(contents) == 0 or self._expiry.due(contents, queue.retention_ms)
 
     def count(self, queue: Queue) -> Counts:
         """Count a queue's messages."""
-        contents = self.settle(queue.id)
+        contents = self.settle(queue)
         leased, delayed = contents.leased, contents.delayed
         if self._next_in_ms(contents) == 0:
             # More has come due than one pass settles.
@@ -168,10 +181,10 @@ class Leases:
         if key in run.kept:
             run.repeated.append(call)
             return Leased([])
-        contents = self.settle(call.queue.id)
+        contents = self.settle(call.queue)
         if key is not None and (again := self._lease_again(call, key, contents)):
             return Leased(again)
-        room = self._room(contents, run.source)
+        room = self._room(call.queue, contents, run.source)
         messages: list[Message] = []
         if room and contents.visible > 0:
             if run.source is None:
@@ -180,7 +193,8 @@ class Leases:
             count = min(call.count, room)
             messages = run.source.lease(count, call.lease_ms, count + run.ahead)
         # Fewer than asked for, though there may be more: a bound was reached, and the next look goes on from there.
-        next_in_ms = 0 if run.cut and len(messages) < call.count else self._next_in_ms(contents)
+        more = len(messages) < call.count and (run.cut or self.unsettled(call.queue, contents))
+        next_in_ms = 0 if more else self._next_in_ms(contents)
         if not messages:
             return Leased(messages, next_in_ms)
         if key is not None:
@@ -189,13 +203,13 @@ class Leases:
             self._transaction.wake(contents.queue_id, len(messages))
         return Leased(messages, next_in_ms)
 
-    def _room(self, contents: Contents, source: Source | None) -> int:
+    def _room(self, queue: Queue, contents: Contents, source: Source | None) -> int:
         """Tell how many more messages may be leased. Raises `OverLimit` if none may."""
         limits = self._limits
         in_flight_max = limits.in_flight_fifo_max if contents.fifo else limits.in_flight_standard_max
         room = in_flight_max - contents.leased - (source.unsaved if source is not None else 0)
         # Leases that are over but not settled make room in the next pass, for which the caller looks again at once.
-        if room <= 0 and self._next_in_ms(contents) != 0:
+        if room <= 0 and not self.unsettled(queue, contents):
             message = "The maximum number of in flight messages is reached."
             raise OverLimit(message)
         return max(0, room)

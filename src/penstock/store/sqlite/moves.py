@@ -112,7 +112,7 @@ class Moves:
 
     def start(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
         """Begin a task, unless one is running for its source; forget old ones of this source."""
-        contents = self._leases.settle(source.id)
+        contents = self._leases.settle(source)
         if destination is not None:
             self._contents.of(destination.id)
         running = "SELECT 1 FROM move_task WHERE source_id = ? AND status = 'RUNNING'"
@@ -168,7 +168,7 @@ class Moves:
         now_ms = self._transaction.now_ms
         count = rows_max if task.rate is None else min(rows_max, max(1, task.rate // STEPS_PER_SECOND))
         source = self._queues.by_id(task.source_id)
-        contents = self._contents.change(self._leases.settle(task.source_id).queue_id)
+        contents = self._contents.change(self._leases.settle(source).queue_id)
         # It is taken to be moved, not to be delivered: receive counts do not matter.
         alive = msgspec.structs.replace(source, attributes=msgspec.structs.replace(source.attributes, redrive=None))
         screen = self._leases.screen(alive, contents)
@@ -187,7 +187,7 @@ class Moves:
         status = MoveStatus.RUNNING
         if step.failure is not None:
             status = MoveStatus.FAILED
-        elif (moved < count and not screen.cut) or contents.visible == 0:
+        elif (moved < count or not contents.visible) and not (screen.cut or self._leases.unsettled(source, contents)):
             status = MoveStatus.COMPLETED
         pause_ms = 0 if task.rate is None else -(-moved * SECOND_MS // task.rate)
         self._db.execute(_ADVANCE, (moved, status, step.failure, now_ms + pause_ms, task.number))

@@ -12,6 +12,7 @@ from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease,
 from penstock.store.sqlite.contents import ContentsTable
 from penstock.store.sqlite.dead_letters import DeadLetters
 from penstock.store.sqlite.deliveries import Deliveries
+from penstock.store.sqlite.expiry import Expiry
 from penstock.store.sqlite.groups import Groups
 from penstock.store.sqlite.leases import Leases
 from penstock.store.sqlite.moves import Moves
@@ -43,6 +44,7 @@ class Parts:
         groups = Groups(self.transaction)
         arrivals = Arrivals(self.transaction, groups)
         self.deliveries = Deliveries(self.transaction, groups, rows_max=limits.sweep_rows_max)
+        expiry = Expiry(self.transaction, self.deliveries)
         outcomes = Outcomes(self.transaction, window_ms=limits.outcome_window_ms)
         dead_letters = DeadLetters(self.transaction, self.contents, self.queues, arrivals)
         self.appends = Appends(
@@ -52,12 +54,14 @@ class Parts:
             outcomes,
             deduplication_window_ms=limits.deduplication_window_ms,
         )
-        self.leases = Leases(self.transaction, self.contents, self.deliveries, groups, dead_letters, outcomes, limits)
+        self.leases = Leases(
+            self.transaction, self.contents, self.deliveries, groups, expiry, dead_letters, outcomes, limits
+        )
         self.receipts = Receipts(self.transaction, self.contents, self.deliveries, limits)
         self.moves = Moves(
             self.transaction, self.contents, self.queues, arrivals, self.deliveries, self.leases, ids, limits
         )
-        self.upkeep = Sweep(self.transaction, self.contents, self.deliveries, outcomes, limits)
+        self.upkeep = Sweep(self.transaction, self.contents, expiry, outcomes, limits)
         self.listeners: list[Callable[[int, int], None]] = []
 
     def handlers(self) -> dict[type[Call[Any]], Callable[[Sequence[Any]], None]]:

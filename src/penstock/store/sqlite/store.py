@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
+from penstock.domain.message import Receipt
 from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease, Work
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.connection import MEMORY, broken, connect
@@ -23,11 +26,13 @@ if TYPE_CHECKING:
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
-    from penstock.domain.message import Draft, Receipt, Refused, SendResult, VisibilityChange
+    from penstock.domain.message import Draft, Refused, SendResult, VisibilityChange
     from penstock.domain.move import MoveTask
     from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
     from penstock.store.port import AttemptKey, Leased
     from penstock.store.sqlite.calls import Call
+
+_log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -87,11 +92,10 @@ class SqliteStore:
     async def close(self) -> None:
         if self._commits.closed:
             return
-        try:
-            await self._commits.close()
-        finally:
-            if self._owner is not None:
-                self._owner.release()
+        await self._commits.close()
+        # Not if that was cancelled or failed: then the file may still be open, and nobody else may have it.
+        if self._owner is not None:
+            self._owner.release()
 
     async def ping(self) -> None:
         await self._work(self._parts.touch)
@@ -142,7 +146,14 @@ class SqliteStore:
         return await self._work(partial(self._parts.appends.outcome, APPENDED + attempt))
 
     async def lease(self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None) -> Leased:
-        return await self._verb("lease", Lease(queue, count, lease_ms, attempt))
+        call = Lease(queue, count, lease_ms, attempt, self._give_back)
+        try:
+            return await self._verb("lease", call)
+        except asyncio.CancelledError:
+            # Cancelled before its turn, it was not done; during the commit, that sees to it; else the answer had come.
+            if call.answer is not None and not call.future.cancelled():
+                call.abandoned()
+            raise
 
     async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
         await self._verb("release", Work(partial(self._parts.receipts.release, queue, receipts)))
@@ -152,6 +163,13 @@ class SqliteStore:
 
     async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
         return await self._verb("change_visibility", ChangeVisibility(queue, changes))
+
+    def _give_back(self, queue: Queue, leased: Leased) -> None:
+        """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""
+        receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
+        if not self._commits.closed:
+            released = self._commits.run(Work(partial(self._parts.receipts.release, queue, receipts)))
+            released.add_done_callback(_report)
 
     # -- message move tasks -----------------------------------------------------------------------
 
@@ -182,3 +200,8 @@ class SqliteStore:
 
     async def _work(self, run: Callable[[], Answer]) -> Answer:
         return await self._commits.run(Work(run))
+
+
+def _report(released: asyncio.Future[None]) -> None:
+    if not released.cancelled() and released.exception() is not None:
+        _log.warning("A lease whose caller went away could not be given back: %s", released.exception())

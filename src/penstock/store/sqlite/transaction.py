@@ -26,6 +26,10 @@ class Transaction:
         self.now_ms = max(self.now_ms, self._clock.now_ms())
         self.ready = {}
 
+    def clock_ms(self) -> int:
+        """Tell the present instant outside a transaction."""
+        return self._clock.now_ms()
+
     def wake(self, queue_id: int, count: int) -> None:
         """Note that messages of a queue may have become leasable sooner than its waiters were told."""
         self.ready[queue_id] = self.ready.get(queue_id, 0) + count

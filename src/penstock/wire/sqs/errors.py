@@ -28,6 +28,26 @@ class ResourceDoesNotExist(PenstockError):
     """A queue that is named by its ARN does not exist."""
 
 
+class AuthenticationMissing(PenstockError):
+    """The request is not signed, and nobody unknown may do what it asks for."""
+
+
+class SignatureIncomplete(PenstockError):
+    """The request is signed, but not in full or not in a known way."""
+
+
+class AccessKeyUnknown(PenstockError):
+    """The request is signed with a key that does not exist."""
+
+
+class SignatureMismatch(PenstockError):
+    """The signature is not the one that the key's secret makes for this request at this time."""
+
+
+class PresignedUrlExpired(PenstockError):
+    """The request was signed in advance, and the time for which it was meant is over."""
+
+
 class SqsError(msgspec.Struct, frozen=True):
     """How an error is told: its shape in JSON, its older code (XML, and JSON's `x-amzn-query-error`), its status."""
 
@@ -87,6 +107,8 @@ SQS_ERRORS: dict[type[PenstockError], SqsError] = {
     errors.ReceiptHandleExpired: _INVALID_PARAMETER,
     errors.MessageNotInFlight: _prefixed("MessageNotInflight"),
     errors.MoveTaskDoesNotExist: _modelled("ResourceNotFoundException", status=404),
+    errors.AccessDenied: _common("AccessDeniedException", "AccessDenied", 403),
+    errors.PolicyInvalid: _modelled("InvalidAttributeValue"),
     errors.StoreUnavailable: _common("ServiceUnavailableException", "ServiceUnavailable", 503),
     # A server with such a store does not start, so no client sees these three.
     errors.StoreInUse: INTERNAL_FAILURE,
@@ -97,6 +119,11 @@ SQS_ERRORS: dict[type[PenstockError], SqsError] = {
     MalformedRequest: _common("SerializationException", "MalformedInput"),
     AddressInvalid: _modelled("InvalidAddress", status=404),
     ResourceDoesNotExist: _modelled("ResourceNotFoundException", status=404),
+    AuthenticationMissing: _common("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+    SignatureIncomplete: _common("IncompleteSignatureException", "IncompleteSignature"),
+    AccessKeyUnknown: _common("UnrecognizedClientException", "InvalidClientTokenId", 403),
+    SignatureMismatch: _common("InvalidSignatureException", "SignatureDoesNotMatch", 403),
+    PresignedUrlExpired: _common("RequestExpired", "RequestExpired"),
 }
 
 _BY_NAME = {kind.__name__: error for kind, error in SQS_ERRORS.items()}

@@ -54,6 +54,10 @@ CREATE TABLE penstock.retired_partition (       -- contents of purged and delete
 -- A message is hidden while visible_at > now. It is leased if it has been delivered (receipt > 0), else delayed: nothing but
 -- a delay and a lease ever hides a message. `receipt` only grows. Positions grow with sent_at (but for transactions that
 -- overlap), so the oldest messages of a partition come first by its primary key.
+--
+-- `due_partition` is `partition` once more, so that a statement says which index it means: what comes due is looked for by
+-- the one, a message or a group that is named by the other. Where a queue is nearly empty both look the same to the planner,
+-- and its choice of the wrong one would make every delete walk over all rows that are dead but not yet gone.
 
 CREATE SEQUENCE penstock.position;              -- CACHE 1: on FIFO queues it is the sequence number, ordered across sessions
 
@@ -67,12 +71,13 @@ CREATE TABLE penstock.message (                 -- of standard queues
     first_received_at bigint,
     tenant bigint,                              -- hash of the group: two that collide merely share their turn
     receive_count int NOT NULL DEFAULT 0,
+    due_partition int NOT NULL GENERATED ALWAYS AS (partition) STORED,
     dead_letter_source text,
     PRIMARY KEY (partition, position)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.5);
-CREATE INDEX message_due ON penstock.message (partition, visible_at, position);
+CREATE INDEX message_due ON penstock.message (due_partition, visible_at, position);
 CREATE INDEX message_tenant ON penstock.message (partition, tenant, visible_at, position) WHERE tenant IS NOT NULL;
 
 CREATE TABLE penstock.body (                    -- of all messages
@@ -92,10 +97,11 @@ CREATE TABLE penstock.fifo_group (
     name text COLLATE "C" NOT NULL,
     ready_at bigint NOT NULL,                   -- nothing of the group is leasable before: too early is harmless, too late is not
     leased_to bigint NOT NULL DEFAULT 0,        -- whatever is leased has a position up to this one
+    due_partition int NOT NULL GENERATED ALWAYS AS (partition) STORED,
     UNIQUE (partition, name)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX fifo_group_ready ON penstock.fifo_group (partition, ready_at, id);
+CREATE INDEX fifo_group_ready ON penstock.fifo_group (due_partition, ready_at, id);
 
 CREATE TABLE penstock.fifo_message (            -- no index holds what a lease changes: its updates stay within their page
     partition int NOT NULL,

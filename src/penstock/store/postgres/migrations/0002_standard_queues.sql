@@ -1,6 +1,15 @@
 -- Standard queues: each function does the work of many callers in one call, and so in one transaction and one round trip.
 --
--- The planner is told to walk indexes: its guesses are made while tables are empty, and outlive their growth.
+-- The planner is told to walk indexes: its guesses are made while tables are empty, and outlive their growth. For the same
+-- reason messages that are known by position are found by `position = ANY (...)`, or joined to a list that has their
+-- partition too: given the partition apart from it, the planner may walk over the whole partition instead.
+
+-- The partitions of queues, NULL for one that is missing.
+CREATE FUNCTION penstock.partitions_of(p_queues int[], p_fifo boolean) RETURNS int[] LANGUAGE sql AS $$
+    SELECT ARRAY(
+        SELECT (SELECT q.partition FROM penstock.queue q WHERE q.id = u.queue AND q.fifo = p_fifo)
+          FROM unnest(p_queues) WITH ORDINALITY u(queue, number) ORDER BY u.number)
+$$;
 
 CREATE FUNCTION penstock.append(
     p_pinned bigint,
@@ -21,9 +30,7 @@ DECLARE
     v_partitions int[];
     v_fresh bytea[];
 BEGIN
-    v_partitions := ARRAY(
-        SELECT (SELECT q.partition FROM penstock.queue q WHERE q.id = r.queue AND NOT q.fifo)
-          FROM unnest(p_queues) WITH ORDINALITY r(queue, number) ORDER BY r.number);
+    v_partitions := penstock.partitions_of(p_queues, false);
     v_fresh := penstock.keep_append_outcomes(v_now, p_window, p_keys, v_partitions, p_results);
     IF cardinality(v_fresh) < cardinality(p_keys) THEN
         RETURN QUERY SELECT * FROM penstock.kept_append_outcomes(v_now, p_keys, v_partitions, v_fresh);
@@ -83,58 +90,70 @@ END $$;
 
 -- Choose visible messages of a queue with groups, fairly: of groups with fewer messages in flight first, each message
 -- chosen counting for the next of its group; a message without a group always counts as one of an idle group; then the
--- older one first. The work is bounded: 100 groups are considered (other ones each time, if there are more), up to 500 in
--- flight are told apart, and messages without a group are looked for among the 1000 oldest.
+-- older one first. The work is bounded. Up to 1000 visible messages are all considered; of more, the first of 100 groups
+-- (other groups each time, if there are more), and of those without a group the ones among the 1000 oldest. Up to 500
+-- messages in flight are told apart.
 CREATE FUNCTION penstock.fair_choice(p_partition int, p_now bigint, p_floor bigint, p_count int) RETURNS bigint[]
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_hashjoin = on AS $$
 DECLARE
-    v_start bigint := hashtextextended(random()::text, 0);
+    v_positions bigint[];
+    v_visible_at bigint[];
     v_tenants bigint[];
+    v_start bigint := hashtextextended(random()::text, 0);
 BEGIN
-    v_tenants := penstock.tenants(p_partition, v_start, 100);
-    IF cardinality(v_tenants) < 100 THEN
-        v_tenants := v_tenants || ARRAY(
-            SELECT t FROM unnest(penstock.tenants(p_partition, NULL, 100)) t
-             WHERE t < v_start LIMIT 100 - cardinality(v_tenants));
+    SELECT array_agg(o.position), array_agg(o.visible_at), array_agg(o.tenant)
+      INTO v_positions, v_visible_at, v_tenants
+      FROM (SELECT m.position, m.visible_at, m.tenant FROM penstock.message m
+             WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.visible_at >= p_floor
+             ORDER BY m.visible_at, m.position LIMIT 1000) o;
+    IF cardinality(v_positions) = 1000 THEN
+        SELECT array_agg(c.position), array_agg(c.visible_at), array_agg(c.tenant)
+          INTO v_positions, v_visible_at, v_tenants
+          FROM (SELECT h.position, h.visible_at, t.tenant
+                  FROM unnest(penstock.tenants(p_partition, v_start, 100)) t(tenant)
+                 CROSS JOIN LATERAL (
+                       SELECT m.position, m.visible_at FROM penstock.message m
+                        WHERE m.partition = p_partition AND m.tenant = t.tenant
+                          AND m.visible_at <= p_now AND m.visible_at >= p_floor
+                        ORDER BY m.visible_at, m.position LIMIT p_count) h
+                UNION ALL
+                SELECT u.position, u.visible_at, NULL FROM unnest(v_positions, v_visible_at, v_tenants)
+                       u(position, visible_at, tenant) WHERE u.tenant IS NULL) c;
     END IF;
     RETURN ARRAY(
-        SELECT c.position FROM (
-            SELECT h.position, h.visible_at, t.in_flight + h.number - 1 AS load
-              FROM (SELECT u.tenant,
-                           (SELECT count(*) FROM (
-                               SELECT FROM penstock.message f
-                                WHERE f.partition = p_partition AND f.tenant = u.tenant AND f.visible_at > p_now
-                                  AND f.receipt > 0
-                                LIMIT 500) s) AS in_flight
-                      FROM unnest(v_tenants) u(tenant)) t
-             CROSS JOIN LATERAL (
-                   SELECT m.position, m.visible_at, row_number() OVER (ORDER BY m.visible_at, m.position) AS number
-                     FROM penstock.message m
-                    WHERE m.partition = p_partition AND m.tenant = t.tenant
-                      AND m.visible_at <= p_now AND m.visible_at >= p_floor
-                    ORDER BY m.visible_at, m.position LIMIT p_count) h
-            UNION ALL
-            SELECT o.position, o.visible_at, 0
-              FROM (SELECT m.position, m.visible_at, m.tenant FROM penstock.message m
-                     WHERE m.partition = p_partition AND m.visible_at <= p_now AND m.visible_at >= p_floor
-                     ORDER BY m.visible_at, m.position LIMIT 1000) o
-             WHERE o.tenant IS NULL) c
-         ORDER BY c.load, c.visible_at, c.position
-         LIMIT p_count);
+        WITH visible AS MATERIALIZED (
+            SELECT u.*, row_number() OVER (PARTITION BY u.tenant ORDER BY u.visible_at, u.position) AS rank
+              FROM unnest(v_positions, v_visible_at, v_tenants) u(position, visible_at, tenant)),
+        busy AS MATERIALIZED (
+            SELECT t.tenant, (SELECT count(*) FROM (
+                       SELECT FROM penstock.message f
+                        WHERE f.partition = p_partition AND f.tenant = t.tenant AND f.visible_at > p_now AND f.receipt > 0
+                        ORDER BY f.visible_at LIMIT 500) s) AS in_flight
+              FROM (SELECT DISTINCT v.tenant FROM visible v WHERE v.tenant IS NOT NULL) t)
+        SELECT v.position FROM visible v LEFT JOIN busy b ON b.tenant = v.tenant
+         ORDER BY coalesce(b.in_flight + v.rank - 1, 0), v.visible_at, v.position LIMIT p_count);
 END $$;
 
--- The groups of a partition, from one on, found by leaping over the messages of each.
-CREATE FUNCTION penstock.tenants(p_partition int, p_from bigint, p_max int) RETURNS bigint[] LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE found AS (
-        (SELECT m.tenant FROM penstock.message m
-          WHERE m.partition = p_partition AND m.tenant >= coalesce(p_from, -9223372036854775808)
-          ORDER BY m.tenant LIMIT 1)
-        UNION ALL
-        SELECT (SELECT m.tenant FROM penstock.message m
-                 WHERE m.partition = p_partition AND m.tenant > f.tenant ORDER BY m.tenant LIMIT 1)
-          FROM found f WHERE f.tenant IS NOT NULL)
-    SELECT ARRAY(SELECT tenant FROM found WHERE tenant IS NOT NULL LIMIT p_max)
-$$;
+-- Groups of a partition, from one on and round, found by leaping over the messages of each.
+CREATE FUNCTION penstock.tenants(p_partition int, p_from bigint, p_max int) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_tenants bigint[] := '{}';
+    v_tenant bigint := p_from;
+    v_round boolean := false;
+BEGIN
+    WHILE cardinality(v_tenants) < p_max LOOP
+        v_tenant := (SELECT m.tenant FROM penstock.message m WHERE m.partition = p_partition AND m.tenant > v_tenant
+                      ORDER BY m.tenant LIMIT 1);
+        IF v_tenant IS NULL AND NOT v_round THEN
+            v_round := true;
+            v_tenant := (SELECT m.tenant FROM penstock.message m WHERE m.partition = p_partition AND m.tenant IS NOT NULL
+                          ORDER BY m.tenant LIMIT 1);
+        END IF;
+        EXIT WHEN v_tenant IS NULL OR v_tenant = ANY (v_tenants);
+        v_tenants := v_tenants || v_tenant;
+    END LOOP;
+    RETURN v_tenants;
+END $$;
 
 -- Take away visible messages that no lease may deliver: expired ones, and dead letters, which go to their queue. Looks at
 -- the candidates of a lease and at the 1000 oldest, since such messages tend to come together.
@@ -148,7 +167,7 @@ BEGIN
     v_positions := ARRAY(
         SELECT o.position
           FROM (SELECT m.position, m.sent_at, m.receive_count FROM penstock.message m
-                 WHERE m.partition = p_partition AND m.visible_at <= p_now AND m.visible_at >= p_floor
+                 WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.visible_at >= p_floor
                  ORDER BY m.visible_at, m.position LIMIT 1000) o
          WHERE o.sent_at <= p_horizon OR o.receive_count >= p_receives_max);
     WITH doomed AS MATERIALIZED (
@@ -157,24 +176,43 @@ BEGIN
            AND (m.sent_at <= p_horizon OR m.receive_count >= p_receives_max)
            FOR UPDATE SKIP LOCKED),
     expired AS (
-        DELETE FROM penstock.message m USING doomed d
-         WHERE m.partition = p_partition AND m.position = d.position AND d.expired RETURNING m.position),
+        DELETE FROM penstock.message m
+         WHERE m.partition = p_partition AND m.position = ANY (ARRAY(SELECT d.position FROM doomed d WHERE d.expired))
+        RETURNING m.position),
     bodies AS (DELETE FROM penstock.body b USING expired e WHERE b.position = e.position),
     dead AS (
         UPDATE penstock.message m
            SET partition = p_dead_letter_partition, receipt = m.receipt + 1, receive_count = 0, visible_at = p_now,
                leased_at = NULL, first_received_at = NULL, dead_letter_source = p_source
-          FROM doomed d WHERE m.partition = p_partition AND m.position = d.position AND NOT d.expired RETURNING 1)
+         WHERE m.partition = p_partition AND m.position = ANY (ARRAY(SELECT d.position FROM doomed d WHERE NOT d.expired))
+        RETURNING 1)
     SELECT count(*) INTO moved FROM dead;
+END $$;
+
+-- Leases with one key take turns, so that the second finds the outcome of the first. What several leases do together they
+-- do without looking for outcomes one by one: if any has one, they are all refused, and are each done again by itself.
+CREATE FUNCTION penstock.take_turns(p_pinned bigint, p_keys bytea[], p_asked boolean[], p_again boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(k.hash) FROM (
+        SELECT DISTINCT hashtextextended(encode(u.key, 'hex'), 1) AS hash FROM unnest(p_keys, p_asked) u(key, asked)
+         WHERE u.asked OR p_again ORDER BY 1 OFFSET 0) k;
+    IF NOT p_again AND EXISTS (
+        SELECT FROM penstock.lease_outcome o WHERE o.key = ANY (p_keys) AND o.expires_at > penstock.now_ms(p_pinned)) THEN
+        RAISE unique_violation USING MESSAGE = 'a lease with this attempt key was made before';
+    END IF;
 END $$;
 
 CREATE FUNCTION penstock.lease(
     p_pinned bigint,
     p_window bigint,
     p_in_flight_max int,
-    -- one element for each request, sorted by queue
+    -- one element for each lease, sorted by request
     p_keys bytea[],
-    p_known boolean[],                          -- whether an outcome may be there under the key
+    p_asked boolean[],                          -- whether the caller gave the key, and may have used it before
+    p_request int[], p_shares int[],            -- whose request it is part of, and how many messages it asks for
+    p_again boolean,                            -- look for outcomes; then each request is one lease
+    -- one element for each request, sorted by queue
     p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
     p_receives_max int[], p_dead_letter_arn text[], p_arn text[],
     p_floor_partition int[], p_floor bigint[],  -- no message of that partition is visible from before the floor
@@ -199,17 +237,16 @@ DECLARE
     v_in_flight int;
     v_left int;
     v_receives_max int;
-    v_dead_letter record;
+    v_dead_letter int;
+    v_dead_letter_partition int;
     v_fair boolean;
+    v_fairly bigint[];
     v_candidates bigint[];
     v_doomed boolean;
     v_moved int;
     v_count int;
 BEGIN
-    -- Requests with one key take turns, so that the second finds the outcome of the first.
-    PERFORM pg_advisory_xact_lock(k.hash) FROM (
-        SELECT DISTINCT hashtextextended(encode(r.key, 'hex'), 1) AS hash FROM unnest(p_keys, p_known) r(key, known)
-         WHERE r.known ORDER BY 1 OFFSET 0) k;
+    PERFORM penstock.take_turns(p_pinned, p_keys, p_asked, p_again);
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
@@ -222,7 +259,7 @@ BEGIN
         v_horizon := v_now - p_retention[i];
         v_left := p_counts[i];
 
-        IF p_known[i] THEN
+        IF p_again THEN
             RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                 FROM penstock.lease_again(v_partition, p_keys[i], v_now, v_horizon, p_lease[i]) k;
             IF FOUND THEN
@@ -237,8 +274,8 @@ BEGIN
             v_horizon := v_now - p_retention[i];
             v_in_flight := (SELECT count(*) FROM (
                 SELECT FROM penstock.message m
-                 WHERE m.partition = v_partition AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
-                 LIMIT p_in_flight_max) s);
+                 WHERE m.due_partition = v_partition AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
+                 ORDER BY m.visible_at LIMIT p_in_flight_max) s);
             in_flight := v_in_flight;
             v_left := least(v_left, p_in_flight_max - v_in_flight);
             IF v_left <= 0 THEN
@@ -246,36 +283,33 @@ BEGIN
             END IF;
         END IF;
 
-        SELECT q.id, q.partition INTO v_dead_letter FROM penstock.queue q
-         WHERE q.arn = p_dead_letter_arn[i] AND NOT q.fifo;
-        v_receives_max := CASE WHEN FOUND THEN p_receives_max[i] END;
-        v_fair := EXISTS (SELECT FROM penstock.message m WHERE m.partition = v_partition AND m.tenant IS NOT NULL);
-
+        v_receives_max := NULL;
+        IF p_dead_letter_arn[i] IS NOT NULL THEN
+            SELECT q.id, q.partition INTO v_dead_letter, v_dead_letter_partition FROM penstock.queue q
+             WHERE q.arn = p_dead_letter_arn[i] AND NOT q.fifo;
+            v_receives_max := CASE WHEN FOUND THEN p_receives_max[i] END;
+        END IF;
         -- Choose and lock. What may not be delivered is taken away, and the choice is made again without it.
         v_moved := 0;
         FOR v_round IN 1 .. 20 LOOP
-            v_candidates := '{}';
-            v_doomed := false;
+            SELECT coalesce(array_agg(s.position ORDER BY s.visible_at, s.position), '{}'),
+                   coalesce(bool_or(s.sent_at <= v_horizon OR s.receive_count >= v_receives_max), false),
+                   bool_or(s.tenant IS NOT NULL)
+              INTO v_candidates, v_doomed, v_fair
+              FROM (SELECT m.position, m.visible_at, m.sent_at, m.receive_count, m.tenant FROM penstock.message m
+                     WHERE m.due_partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
+                     ORDER BY m.visible_at, m.position LIMIT v_left
+                       FOR UPDATE SKIP LOCKED) s;
+            -- The oldest are the fair choice if none of them has a group. Else they only stand in for what is fair but in
+            -- others' hands.
             IF v_fair THEN
-                SELECT coalesce(array_agg(s.position ORDER BY s.number), '{}'),
-                       coalesce(bool_or(s.sent_at <= v_horizon OR s.receive_count >= v_receives_max), false)
-                  INTO v_candidates, v_doomed
-                  FROM (SELECT c.number, m.position, m.sent_at, m.receive_count
-                          FROM unnest(penstock.fair_choice(v_partition, v_now, v_floor, v_left)) WITH ORDINALITY
-                               c(position, number)
-                          JOIN penstock.message m ON m.partition = v_partition AND m.position = c.position
-                         WHERE m.visible_at <= v_now
-                           FOR UPDATE OF m SKIP LOCKED) s;
-            END IF;
-            -- Where others hold what is fair, anything is better than nothing.
-            IF cardinality(v_candidates) < v_left THEN
-                SELECT v_candidates || coalesce(array_agg(s.position ORDER BY s.visible_at, s.position), '{}'),
+                v_fairly := penstock.fair_choice(v_partition, v_now, v_floor, v_left);
+                SELECT (coalesce(array_agg(s.position ORDER BY array_position(v_fairly, s.position)), '{}')
+                        || ARRAY(SELECT c FROM unnest(v_candidates) c WHERE c <> ALL (v_fairly)))[:v_left],
                        v_doomed OR coalesce(bool_or(s.sent_at <= v_horizon OR s.receive_count >= v_receives_max), false)
                   INTO v_candidates, v_doomed
-                  FROM (SELECT m.position, m.visible_at, m.sent_at, m.receive_count FROM penstock.message m
-                         WHERE m.partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
-                           AND m.position <> ALL (v_candidates)
-                         ORDER BY m.visible_at, m.position LIMIT v_left - cardinality(v_candidates)
+                  FROM (SELECT m.position, m.sent_at, m.receive_count FROM penstock.message m
+                         WHERE m.partition = v_partition AND m.position = ANY (v_fairly) AND m.visible_at <= v_now
                            FOR UPDATE SKIP LOCKED) s;
             END IF;
             -- Dead letters that are next in line go at once.
@@ -283,15 +317,17 @@ BEGIN
                 v_doomed := coalesce((
                     SELECT bool_or(s.receive_count >= v_receives_max)
                       FROM (SELECT m.receive_count FROM penstock.message m
-                             WHERE m.partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
+                             WHERE m.due_partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
                              ORDER BY m.visible_at, m.position LIMIT v_left + 10) s), false);
             END IF;
             EXIT WHEN NOT v_doomed;
             v_moved := v_moved + penstock.evict(
-                v_partition, v_now, v_floor, v_horizon, v_receives_max, v_dead_letter.partition, p_arn[i], v_candidates);
+                v_partition, v_now, v_floor, v_horizon, v_receives_max, v_dead_letter_partition, p_arn[i], v_candidates);
         END LOOP;
         moved := v_moved;
-        dead_letter_queue := v_dead_letter.id;
+        IF v_moved > 0 THEN
+            dead_letter_queue := v_dead_letter;
+        END IF;
 
         v_count := 0;
         IF v_candidates <> '{}' AND NOT v_doomed THEN
@@ -300,15 +336,19 @@ BEGIN
                     UPDATE penstock.message m
                        SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
                            leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
-                      FROM unnest(v_candidates) WITH ORDINALITY c(position, number)
-                     WHERE m.partition = v_partition AND m.position = c.position
-                    RETURNING c.number, m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at,
-                              m.dead_letter_source),
+                     WHERE m.partition = v_partition AND m.position = ANY (v_candidates)
+                    RETURNING array_position(v_candidates, m.position) AS number, m.position, m.receipt, m.receive_count,
+                              m.sent_at, m.first_received_at, m.dead_letter_source),
                 kept AS (
                     INSERT INTO penstock.lease_outcome (key, expires_at, positions, receipts)
-                    SELECT p_keys[i], v_now + p_window, array_agg(g.position ORDER BY g.number),
-                           array_agg(g.receipt ORDER BY g.number)
-                      FROM given g)
+                    SELECT s.key, v_now + p_window, a.positions[s.upto - s.share + 1 : s.upto],
+                           a.receipts[s.upto - s.share + 1 : s.upto]
+                      FROM (SELECT array_agg(g.position ORDER BY g.number) AS positions,
+                                   array_agg(g.receipt ORDER BY g.number) AS receipts FROM given g) a,
+                           (SELECT u.key, u.share, sum(u.share) OVER (ORDER BY u.number)::int AS upto
+                              FROM unnest(p_keys, p_shares, p_request) WITH ORDINALITY u(key, share, request, number)
+                             WHERE u.request = i) s
+                     WHERE s.upto - s.share < cardinality(a.positions))
                 SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                        b.message_id, b.body, b.attributes, b.sender, b.group_name, NULL::text,
                        NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
@@ -319,12 +359,18 @@ BEGIN
         IF v_doomed THEN
             next_in := 0;                       -- There was too much to take away: the next lease goes on.
         ELSIF v_count < v_left THEN
+            -- While time flows only the next second is looked at, and whoever finds nothing there looks again after it:
+            -- what lies further on may be many rows that are dead, but kept by somebody's old snapshot.
             next_in := least(
                 (SELECT m.visible_at - v_now FROM penstock.message m
-                  WHERE m.partition = v_partition AND m.visible_at > v_now ORDER BY m.visible_at LIMIT 1),
+                  WHERE m.due_partition = v_partition AND m.visible_at > v_now
+                    AND m.visible_at <= CASE WHEN p_pinned IS NULL THEN v_now + 1000 ELSE 9223372036854775807 END
+                  ORDER BY m.visible_at LIMIT 1),
                 -- What is visible but was not given is in others' hands, perhaps not for long.
                 (SELECT 20 FROM penstock.message m
-                  WHERE m.partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor LIMIT 1));
+                  WHERE m.due_partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
+                  ORDER BY m.visible_at LIMIT 1),
+                CASE WHEN p_pinned IS NULL THEN 1000 END);
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -338,16 +384,20 @@ RETURNS TABLE (
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    v_positions bigint[];
+    v_receipts int[];
 BEGIN
+    SELECT o.positions, o.receipts INTO v_positions, v_receipts FROM penstock.lease_outcome o
+     WHERE o.key = p_key AND o.expires_at > p_now;
     RETURN QUERY
         WITH given AS (
             UPDATE penstock.message m SET visible_at = greatest(m.visible_at, p_now + p_lease)
-              FROM penstock.lease_outcome o,
-                   unnest(o.positions, o.receipts) WITH ORDINALITY c(position, receipt, number)
-             WHERE o.key = p_key AND o.expires_at > p_now
-               AND m.partition = p_partition AND m.position = c.position AND m.receipt = c.receipt
+             WHERE m.partition = p_partition AND m.position = ANY (v_positions)
+               AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_horizon
-            RETURNING c.number, m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
+            RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt, m.receive_count, m.sent_at,
+                      m.first_received_at, m.dead_letter_source)
         SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
           FROM given g JOIN penstock.body b ON b.position = g.position
@@ -363,17 +413,16 @@ LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
+DECLARE
+    v_partitions int[] := penstock.partitions_of(p_queues, false);
 BEGIN
     WITH gone AS (
         DELETE FROM penstock.message m
-         USING unnest(p_queues, p_positions, p_receipts) u(queue, position, receipt)
-          JOIN penstock.queue q ON q.id = u.queue
-         WHERE m.partition = q.partition AND m.position = u.position AND m.receipt = u.receipt
+         USING unnest(v_partitions, p_positions, p_receipts) u(partition, position, receipt)
+         WHERE m.partition = u.partition AND m.position = u.position AND m.receipt = u.receipt
         RETURNING m.position)
     DELETE FROM penstock.body b USING gone g WHERE b.position = g.position;
-    RETURN ARRAY(
-        SELECT DISTINCT u.queue FROM unnest(p_queues) u(queue)
-         WHERE NOT EXISTS (SELECT FROM penstock.queue q WHERE q.id = u.queue));
+    RETURN ARRAY(SELECT DISTINCT u.queue FROM unnest(p_queues, v_partitions) u(queue, partition) WHERE u.partition IS NULL);
 END $$;
 
 -- Change visibilities. Codes: 0 done, 1 done and visible sooner than before, 2 not leased, 3 gone, 4 past the longest
@@ -387,6 +436,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
+    v_partitions int[] := penstock.partitions_of(p_queues, false);
     v_now bigint;
     v_codes int[];
 BEGIN
@@ -397,29 +447,27 @@ BEGIN
         END IF;
     END IF;
     -- The rows are locked in order, and judged as they are then.
-    PERFORM FROM unnest(p_queues, p_positions) u(queue, position) JOIN penstock.queue q ON q.id = u.queue
+    PERFORM FROM unnest(v_partitions, p_positions) u(partition, position)
             CROSS JOIN LATERAL (
-                SELECT FROM penstock.message m WHERE m.partition = q.partition AND m.position = u.position FOR UPDATE) m;
+                SELECT FROM penstock.message m WHERE m.partition = u.partition AND m.position = u.position FOR UPDATE) m;
     v_now := penstock.now_ms(p_pinned);
     v_codes := array_fill(NULL::int, ARRAY[cardinality(p_queues)]);
     FOR v_round IN 1 .. (SELECT max(r) FROM unnest(p_round) r) LOOP
         v_codes := ARRAY(
             SELECT CASE WHEN u.round <> v_round THEN u.code
-                        WHEN q.id IS NULL THEN 5
+                        WHEN u.partition IS NULL THEN 5
                         WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 3
                         WHEN m.receipt <> u.receipt OR m.visible_at <= v_now THEN 2
                         WHEN v_now + u.lease > m.leased_at + p_lease_max THEN 4
                         WHEN v_now + u.lease < m.visible_at THEN 1
                         ELSE 0 END
-              FROM unnest(p_queues, p_positions, p_receipts, p_lease, p_retention, p_round, v_codes) WITH ORDINALITY
-                   u(queue, position, receipt, lease, retention, round, code, number)
-              LEFT JOIN penstock.queue q ON q.id = u.queue
-              LEFT JOIN penstock.message m ON m.partition = q.partition AND m.position = u.position
+              FROM unnest(v_partitions, p_positions, p_receipts, p_lease, p_retention, p_round, v_codes) WITH ORDINALITY
+                   u(partition, position, receipt, lease, retention, round, code, number)
+              LEFT JOIN penstock.message m ON m.partition = u.partition AND m.position = u.position
              ORDER BY u.number);
         UPDATE penstock.message m SET visible_at = v_now + u.lease
-          FROM unnest(p_queues, p_positions, p_lease, p_round, v_codes) u(queue, position, lease, round, code)
-          JOIN penstock.queue q ON q.id = u.queue
-         WHERE u.round = v_round AND u.code <= 1 AND m.partition = q.partition AND m.position = u.position;
+          FROM unnest(v_partitions, p_positions, p_lease, p_round, v_codes) u(partition, position, lease, round, code)
+         WHERE u.round = v_round AND u.code <= 1 AND m.partition = u.partition AND m.position = u.position;
     END LOOP;
     PERFORM penstock.keep_codes(p_key, v_now + p_window, v_codes);
     RETURN v_codes;
@@ -441,23 +489,23 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
+    v_partitions int[] := penstock.partitions_of(p_queues, false);
     v_now bigint;
     v_codes int[];
 BEGIN
-    PERFORM FROM unnest(p_queues, p_positions) u(queue, position) JOIN penstock.queue q ON q.id = u.queue
+    PERFORM FROM unnest(v_partitions, p_positions) u(partition, position)
             CROSS JOIN LATERAL (
-                SELECT FROM penstock.message m WHERE m.partition = q.partition AND m.position = u.position FOR UPDATE) m;
+                SELECT FROM penstock.message m WHERE m.partition = u.partition AND m.position = u.position FOR UPDATE) m;
     v_now := penstock.now_ms(p_pinned);
     v_codes := ARRAY(
-        SELECT CASE WHEN q.id IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
-          FROM unnest(p_queues, p_positions, p_receipts) WITH ORDINALITY u(queue, position, receipt, number)
-          LEFT JOIN penstock.queue q ON q.id = u.queue
-          LEFT JOIN penstock.message m ON m.partition = q.partition AND m.position = u.position
+        SELECT CASE WHEN u.partition IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
+          FROM unnest(v_partitions, p_positions, p_receipts) WITH ORDINALITY u(partition, position, receipt, number)
+          LEFT JOIN penstock.message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     UPDATE penstock.message m
        SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1, leased_at = NULL,
            first_received_at = CASE WHEN m.receive_count > 1 THEN m.first_received_at END
-      FROM unnest(p_queues, p_positions, v_codes) u(queue, position, code) JOIN penstock.queue q ON q.id = u.queue
-     WHERE u.code = 0 AND m.partition = q.partition AND m.position = u.position;
+      FROM unnest(v_partitions, p_positions, v_codes) u(partition, position, code)
+     WHERE u.code = 0 AND m.partition = u.partition AND m.position = u.position;
     RETURN v_codes;
 END $$;

@@ -38,9 +38,7 @@ DECLARE
     v_first int[];                              -- of those that have a deduplication id, the first of each within this call
     v_repeats boolean;
 BEGIN
-    v_partitions := ARRAY(
-        SELECT (SELECT q.partition FROM penstock.queue q WHERE q.id = r.queue AND q.fifo)
-          FROM unnest(p_queues) WITH ORDINALITY r(queue, number) ORDER BY r.number);
+    v_partitions := penstock.partitions_of(p_queues, true);
     PERFORM pg_advisory_xact_lock(k.hash) FROM (
         SELECT DISTINCT penstock.group_lock(v_partitions[u.request], u.name) AS hash
           FROM unnest(p_request, p_group) u(request, name)
@@ -173,7 +171,9 @@ BEGIN
         SELECT o.position FROM (SELECT m.position, m.sent_at FROM penstock.fifo_message m
                                  WHERE m.group_id = p_group ORDER BY m.position LIMIT 1000) o
          WHERE o.sent_at <= p_horizon),
-    gone AS (DELETE FROM penstock.fifo_message m USING expired e WHERE m.partition = p_partition AND m.position = e.position)
+    gone AS (
+        DELETE FROM penstock.fifo_message m
+         WHERE m.partition = p_partition AND m.position = ANY (ARRAY(SELECT e.position FROM expired e)))
     DELETE FROM penstock.body b USING expired e WHERE b.position = e.position;
     IF p_receives_max IS NULL THEN
         RETURN 0;
@@ -208,12 +208,12 @@ BEGIN
         SELECT nextval('penstock.position') AS position, c.position AS was, c.number
           FROM unnest(p_positions) WITH ORDINALITY c(position, number)),
     gone AS (
-        DELETE FROM penstock.fifo_message m USING drawn d WHERE m.partition = p_from AND m.position = d.was
-        RETURNING d.position, m.receipt),
+        DELETE FROM penstock.fifo_message m WHERE m.partition = p_from AND m.position = ANY (p_positions)
+        RETURNING m.position AS was, m.receipt),
     put AS (
         INSERT INTO penstock.fifo_message (partition, position, group_id, receipt, visible_at, sent_at, dead_letter_source)
-        SELECT p_to, g.position, v_group, CASE WHEN p_message_ids IS NULL THEN g.receipt + 1 ELSE 0 END, p_now, p_now, p_source
-          FROM gone g)
+        SELECT p_to, d.position, v_group, CASE WHEN p_message_ids IS NULL THEN g.receipt + 1 ELSE 0 END, p_now, p_now, p_source
+          FROM gone g JOIN drawn d ON d.was = g.was)
     UPDATE penstock.body b SET position = d.position, message_id = coalesce(p_message_ids[d.number], b.message_id)
       FROM drawn d WHERE b.position = d.was;
 END $$;
@@ -222,8 +222,8 @@ CREATE FUNCTION penstock.lease_fifo(
     p_pinned bigint,
     p_window bigint,
     p_in_flight_max int,
-    -- one element for each request, sorted by queue
-    p_keys bytea[], p_known boolean[],
+    -- as for standard queues, but each request is one lease
+    p_keys bytea[], p_asked boolean[], p_request int[], p_shares int[], p_again boolean,
     p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
     p_receives_max int[], p_dead_letter_arn text[], p_arn text[],
     p_floor_partition int[], p_floor bigint[],  -- no group of that partition is ready from before the floor
@@ -245,10 +245,19 @@ DECLARE
     v_horizon bigint;
     v_left int;
     v_receives_max int;
-    v_dead_letter record;
-    v_group record;
-    v_seen bigint[];
-    v_given bigint[];
+    v_dead_letter int;
+    v_dead_letter_partition int;
+    v_asking int;                               -- how many requests for this queue are yet to be served
+    v_seen bigint[];                            -- all groups of this queue that were locked
+    v_ids bigint[];                             -- those locked last, with names and leased_to, from v_next on yet to be used
+    v_names text[];
+    v_leased_to bigint[];
+    v_next int;
+    v_looked int;
+    v_group bigint;
+    v_name text;
+    v_to bigint;
+    v_given boolean;
     v_run bigint[];
     v_doomed boolean;
     v_moved int;
@@ -257,13 +266,19 @@ DECLARE
     v_idle int := 0;                            -- the last request that found nothing at all
     v_idle_next_in bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock(k.hash) FROM (
-        SELECT DISTINCT hashtextextended(encode(r.key, 'hex'), 1) AS hash FROM unnest(p_keys, p_known) r(key, known)
-         WHERE r.known ORDER BY 1 OFFSET 0) k;
+    PERFORM penstock.take_turns(p_pinned, p_keys, p_asked, p_again);
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
-        v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND q.fifo);
+        IF i = 1 OR p_queues[i] <> p_queues[i - 1] THEN
+            v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND q.fifo);
+            v_asking := (SELECT count(*) FROM unnest(p_queues) u(queue) WHERE u.queue = p_queues[i]);
+            v_seen := '{}';
+            v_ids := '{}';
+            v_next := 1;
+        ELSE
+            v_asking := v_asking - 1;
+        END IF;
         partition := v_partition;
         IF v_partition IS NULL THEN
             missing := true; RETURN NEXT; CONTINUE;
@@ -272,7 +287,7 @@ BEGIN
         v_horizon := v_now - p_retention[i];
         v_left := p_counts[i];
 
-        IF p_known[i] THEN
+        IF p_again THEN
             RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                 FROM penstock.lease_fifo_again(v_partition, p_keys[i], v_now, p_retention[i], p_lease[i]) k;
             IF FOUND THEN
@@ -286,7 +301,7 @@ BEGIN
             v_horizon := v_now - p_retention[i];
             v_in_flight := (SELECT count(*) FROM (
                 SELECT FROM penstock.fifo_group g JOIN penstock.fifo_message m ON m.group_id = g.id
-                 WHERE g.partition = v_partition AND g.ready_at > v_now AND m.position <= g.leased_to
+                 WHERE g.due_partition = v_partition AND g.ready_at > v_now AND m.position <= g.leased_to
                    AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
                  LIMIT p_in_flight_max) s);
             in_flight := v_in_flight;
@@ -301,28 +316,44 @@ BEGIN
             v_idle := i; next_in := v_idle_next_in; RETURN NEXT; CONTINUE;
         END IF;
 
-        SELECT q.id, q.partition INTO v_dead_letter FROM penstock.queue q WHERE q.arn = p_dead_letter_arn[i] AND q.fifo;
-        v_receives_max := CASE WHEN FOUND THEN p_receives_max[i] END;
+        v_receives_max := NULL;
+        IF p_dead_letter_arn[i] IS NOT NULL THEN
+            SELECT q.id, q.partition INTO v_dead_letter, v_dead_letter_partition FROM penstock.queue q
+             WHERE q.arn = p_dead_letter_arn[i] AND q.fifo;
+            v_receives_max := CASE WHEN FOUND THEN p_receives_max[i] END;
+        END IF;
         v_moved := 0;
-        v_seen := '{}';
-        v_given := '{}';
+        v_looked := 0;
+        v_given := false;
         WHILE v_left > 0 LOOP
-            -- One ready group; others pass it over from here on.
-            SELECT g.id, g.name, g.leased_to INTO v_group FROM penstock.fifo_group g
-             WHERE g.partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor AND g.id <> ALL (v_seen)
-             ORDER BY g.ready_at, g.id LIMIT 1 FOR UPDATE SKIP LOCKED;
-            EXIT WHEN NOT FOUND;
-            v_seen := v_seen || v_group.id;
-            IF cardinality(v_seen) > p_counts[i] + 100 THEN
+            -- The next ready group: locked, together with as many as there are others who ask for one.
+            IF v_next > cardinality(v_ids) THEN
+                SELECT coalesce(array_agg(s.id ORDER BY s.ready_at, s.id), '{}'), array_agg(s.name ORDER BY s.ready_at, s.id),
+                       array_agg(s.leased_to ORDER BY s.ready_at, s.id)
+                  INTO v_ids, v_names, v_leased_to
+                  FROM (SELECT g.id, g.name, g.leased_to, g.ready_at FROM penstock.fifo_group g
+                         WHERE g.due_partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor
+                           AND g.id <> ALL (v_seen)
+                         ORDER BY g.ready_at, g.id LIMIT v_asking FOR UPDATE SKIP LOCKED) s;
+                EXIT WHEN v_ids = '{}';
+                v_seen := v_seen || v_ids;
+                v_next := 1;
+            END IF;
+            v_group := v_ids[v_next];
+            v_name := v_names[v_next];
+            v_to := v_leased_to[v_next];
+            v_next := v_next + 1;
+            v_looked := v_looked + 1;
+            IF v_looked > p_counts[i] + 100 THEN
                 next_in := 0;                   -- So many groups with nothing to give: the next lease goes on.
                 EXIT;
             END IF;
             -- Its messages, in statements of their own.
-            IF v_group.leased_to > 0 AND EXISTS (
+            IF v_to > 0 AND EXISTS (
                 SELECT FROM penstock.fifo_message m
-                 WHERE m.group_id = v_group.id AND m.position <= v_group.leased_to AND m.visible_at > v_now
+                 WHERE m.group_id = v_group AND m.position <= v_to AND m.visible_at > v_now
                    AND m.receipt > 0 AND m.sent_at > v_horizon) THEN
-                PERFORM penstock.settle(v_group.id, v_now, p_retention[i]);
+                PERFORM penstock.settle(v_group, v_now, p_retention[i]);
                 CONTINUE;
             END IF;
             FOR v_round IN 1 .. 20 LOOP
@@ -332,10 +363,10 @@ BEGIN
                   FROM (SELECT m.position, bool_and(m.visible_at <= v_now) OVER (ORDER BY m.position) AS due,
                                m.sent_at <= v_horizon OR (m.receive_count >= v_receives_max AND m.visible_at <= v_now) AS doomed
                           FROM (SELECT f.position, f.visible_at, f.sent_at, f.receive_count FROM penstock.fifo_message f
-                                 WHERE f.group_id = v_group.id ORDER BY f.position LIMIT v_left) m) s;
+                                 WHERE f.group_id = v_group ORDER BY f.position LIMIT v_left) m) s;
                 EXIT WHEN NOT v_doomed;
-                v_more := penstock.evict_fifo(v_partition, v_group.id, v_group.name, v_now, v_horizon, v_receives_max,
-                                              v_dead_letter.partition, p_arn[i]);
+                v_more := penstock.evict_fifo(v_partition, v_group, v_name, v_now, v_horizon, v_receives_max,
+                                              v_dead_letter_partition, p_arn[i]);
                 EXIT WHEN v_more IS NULL;
                 v_moved := v_moved + v_more;
             END LOOP;
@@ -344,7 +375,7 @@ BEGIN
                 CONTINUE;
             END IF;
             IF v_run = '{}' THEN
-                PERFORM penstock.settle(v_group.id, v_now, p_retention[i]);
+                PERFORM penstock.settle(v_group, v_now, p_retention[i]);
                 CONTINUE;
             END IF;
             RETURN QUERY
@@ -352,40 +383,48 @@ BEGIN
                     UPDATE penstock.fifo_message m
                        SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
                            leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
-                      FROM unnest(v_run) c(position)
-                     WHERE m.partition = v_partition AND m.position = c.position
-                    RETURNING m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source),
+                     WHERE m.partition = v_partition AND m.position = ANY (v_run)
+                    RETURNING array_position(v_run, m.position) AS number, m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source),
                 hidden AS (
                     UPDATE penstock.fifo_group x
                        SET ready_at = greatest(v_now, s.ready_at), leased_to = CASE WHEN p_lease[i] > 0 THEN s.leased_to ELSE 0 END
                       FROM (SELECT max(least(v_now + p_lease[i], g.sent_at + p_retention[i])) AS ready_at,
                                    max(g.position) AS leased_to FROM given g) s
-                     WHERE x.id = v_group.id)
+                     WHERE x.id = v_group),
+                kept AS (
+                    INSERT INTO penstock.lease_outcome AS o (key, expires_at, positions, receipts)
+                    SELECT p_keys[i], v_now + p_window, array_agg(g.position ORDER BY g.position),
+                           array_agg(g.receipt ORDER BY g.position) FROM given g
+                    -- There is one already only of an earlier group of this same lease.
+                    ON CONFLICT (key) DO UPDATE
+                       SET positions = o.positions || EXCLUDED.positions, receipts = o.receipts || EXCLUDED.receipts)
                 SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                        b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id,
                        NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                   FROM given g JOIN penstock.body b ON b.position = g.position
-                 ORDER BY g.position;
-            v_given := v_given || v_run;
+                 ORDER BY g.number;             -- Not by position: the planner would walk over all bodies to have that order.
+            v_given := true;
             v_left := v_left - cardinality(v_run);
         END LOOP;
         moved := v_moved;
-        dead_letter_queue := v_dead_letter.id;
-        IF v_given <> '{}' THEN
-            INSERT INTO penstock.lease_outcome (key, expires_at, positions, receipts)
-            SELECT p_keys[i], v_now + p_window, v_given, array_agg(m.receipt ORDER BY c.number)
-              FROM unnest(v_given) WITH ORDINALITY c(position, number)
-              JOIN penstock.fifo_message m ON m.partition = v_partition AND m.position = c.position;
-        ELSE
+        IF v_moved > 0 THEN
+            dead_letter_queue := v_dead_letter;
+        END IF;
+        IF NOT v_given THEN
             IF next_in IS NULL THEN
                 v_idle := i;
             END IF;
+            -- As for standard queues.
             next_in := least(
                 next_in,
                 (SELECT g.ready_at - v_now FROM penstock.fifo_group g
-                  WHERE g.partition = v_partition AND g.ready_at > v_now ORDER BY g.ready_at LIMIT 1),
+                  WHERE g.due_partition = v_partition AND g.ready_at > v_now
+                    AND g.ready_at <= CASE WHEN p_pinned IS NULL THEN v_now + 1000 ELSE 9223372036854775807 END
+                  ORDER BY g.ready_at LIMIT 1),
                 (SELECT 20 FROM penstock.fifo_group g
-                  WHERE g.partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor LIMIT 1));
+                  WHERE g.due_partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor
+                  ORDER BY g.ready_at LIMIT 1),
+                CASE WHEN p_pinned IS NULL THEN 1000 END);
             v_idle_next_in := next_in;
         END IF;
         RETURN NEXT;
@@ -400,21 +439,24 @@ RETURNS TABLE (
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    v_positions bigint[];
+    v_receipts int[];
     v_groups bigint[];
 BEGIN
+    SELECT o.positions, o.receipts INTO v_positions, v_receipts FROM penstock.lease_outcome o
+     WHERE o.key = p_key AND o.expires_at > p_now;
     v_groups := ARRAY(
-        SELECT DISTINCT m.group_id FROM penstock.lease_outcome o, unnest(o.positions) c(position), penstock.fifo_message m
-         WHERE o.key = p_key AND o.expires_at > p_now AND m.partition = p_partition AND m.position = c.position);
+        SELECT DISTINCT m.group_id FROM penstock.fifo_message m
+         WHERE m.partition = p_partition AND m.position = ANY (v_positions));
     PERFORM penstock.lock_groups(v_groups);
     RETURN QUERY
         WITH given AS (
             UPDATE penstock.fifo_message m SET visible_at = greatest(m.visible_at, p_now + p_lease)
-              FROM penstock.lease_outcome o,
-                   unnest(o.positions, o.receipts) WITH ORDINALITY c(position, receipt, number)
-             WHERE o.key = p_key AND o.expires_at > p_now
-               AND m.partition = p_partition AND m.position = c.position AND m.receipt = c.receipt
+             WHERE m.partition = p_partition AND m.position = ANY (v_positions)
+               AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_now - p_retention
-            RETURNING c.number, m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
+            RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt, m.receive_count, m.sent_at,
+                      m.first_received_at, m.dead_letter_source)
         SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
           FROM given g JOIN penstock.body b ON b.position = g.position
@@ -433,14 +475,14 @@ BEGIN
 END $$;
 
 -- The groups of messages that receipts name, locked; in the order of the entries, NULL where the message is gone.
-CREATE FUNCTION penstock.lock_groups_of(p_queues int[], p_positions bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION penstock.lock_groups_of(p_partitions int[], p_positions bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bigint[];
 BEGIN
     v_groups := ARRAY(
-        SELECT (SELECT m.group_id FROM penstock.queue q JOIN penstock.fifo_message m ON m.partition = q.partition
-                 WHERE q.id = u.queue AND m.position = u.position)
-          FROM unnest(p_queues, p_positions) WITH ORDINALITY u(queue, position, number) ORDER BY u.number);
+        SELECT (SELECT m.group_id FROM penstock.fifo_message m
+                 WHERE m.partition = u.partition AND m.position = u.position)
+          FROM unnest(p_partitions, p_positions) WITH ORDINALITY u(partition, position, number) ORDER BY u.number);
     PERFORM penstock.lock_groups(v_groups);
     RETURN v_groups;
 END $$;
@@ -470,23 +512,22 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    v_groups bigint[] := penstock.lock_groups_of(p_queues, p_positions);
+    v_partitions int[] := penstock.partitions_of(p_queues, true);
+    v_groups bigint[] := penstock.lock_groups_of(v_partitions, p_positions);
     v_now bigint := penstock.now_ms(p_pinned);
 BEGIN
     WITH gone AS (
         DELETE FROM penstock.fifo_message m
-         USING unnest(p_queues, p_positions, p_receipts) u(queue, position, receipt)
-          JOIN penstock.queue q ON q.id = u.queue
-         WHERE m.partition = q.partition AND m.position = u.position AND m.receipt = u.receipt AND m.visible_at > v_now
+         USING unnest(v_partitions, p_positions, p_receipts) u(partition, position, receipt)
+         WHERE m.partition = u.partition AND m.position = u.position AND m.receipt = u.receipt AND m.visible_at > v_now
         RETURNING m.position)
     DELETE FROM penstock.body b USING gone g WHERE b.position = g.position;
     codes := ARRAY(
-        SELECT CASE WHEN q.id IS NULL THEN 5
+        SELECT CASE WHEN u.partition IS NULL THEN 5
                     WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 0
                     ELSE 2 END
-          FROM unnest(p_queues, p_positions, p_retention) WITH ORDINALITY u(queue, position, retention, number)
-          LEFT JOIN penstock.queue q ON q.id = u.queue
-          LEFT JOIN penstock.fifo_message m ON m.partition = q.partition AND m.position = u.position
+          FROM unnest(v_partitions, p_positions, p_retention) WITH ORDINALITY u(partition, position, retention, number)
+          LEFT JOIN penstock.fifo_message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     ready := penstock.settle_all(v_groups, v_now, p_retention);
 END $$;
@@ -500,6 +541,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
+    v_partitions int[] := penstock.partitions_of(p_queues, true);
     v_groups bigint[];
     v_now bigint;
     v_codes int[];
@@ -510,27 +552,25 @@ BEGIN
             RETURN v_codes;
         END IF;
     END IF;
-    v_groups := penstock.lock_groups_of(p_queues, p_positions);
+    v_groups := penstock.lock_groups_of(v_partitions, p_positions);
     v_now := penstock.now_ms(p_pinned);
     v_codes := array_fill(NULL::int, ARRAY[cardinality(p_queues)]);
     FOR v_round IN 1 .. (SELECT max(r) FROM unnest(p_round) r) LOOP
         v_codes := ARRAY(
             SELECT CASE WHEN u.round <> v_round THEN u.code
-                        WHEN q.id IS NULL THEN 5
+                        WHEN u.partition IS NULL THEN 5
                         WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 3
                         WHEN m.receipt <> u.receipt OR m.visible_at <= v_now THEN 2
                         WHEN v_now + u.lease > m.leased_at + p_lease_max THEN 4
                         WHEN v_now + u.lease < m.visible_at THEN 1
                         ELSE 0 END
-              FROM unnest(p_queues, p_positions, p_receipts, p_lease, p_retention, p_round, v_codes) WITH ORDINALITY
-                   u(queue, position, receipt, lease, retention, round, code, number)
-              LEFT JOIN penstock.queue q ON q.id = u.queue
-              LEFT JOIN penstock.fifo_message m ON m.partition = q.partition AND m.position = u.position
+              FROM unnest(v_partitions, p_positions, p_receipts, p_lease, p_retention, p_round, v_codes) WITH ORDINALITY
+                   u(partition, position, receipt, lease, retention, round, code, number)
+              LEFT JOIN penstock.fifo_message m ON m.partition = u.partition AND m.position = u.position
              ORDER BY u.number);
         UPDATE penstock.fifo_message m SET visible_at = v_now + u.lease
-          FROM unnest(p_queues, p_positions, p_lease, p_round, v_codes) u(queue, position, lease, round, code)
-          JOIN penstock.queue q ON q.id = u.queue
-         WHERE u.round = v_round AND u.code <= 1 AND m.partition = q.partition AND m.position = u.position;
+          FROM unnest(v_partitions, p_positions, p_lease, p_round, v_codes) u(partition, position, lease, round, code)
+         WHERE u.round = v_round AND u.code <= 1 AND m.partition = u.partition AND m.position = u.position;
     END LOOP;
     PERFORM penstock.settle_all(v_groups, v_now, p_retention);
     PERFORM penstock.keep_codes(p_key, v_now + p_window, v_codes);
@@ -545,21 +585,21 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    v_groups bigint[] := penstock.lock_groups_of(p_queues, p_positions);
+    v_partitions int[] := penstock.partitions_of(p_queues, true);
+    v_groups bigint[] := penstock.lock_groups_of(v_partitions, p_positions);
     v_now bigint := penstock.now_ms(p_pinned);
     v_codes int[];
 BEGIN
     v_codes := ARRAY(
-        SELECT CASE WHEN q.id IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
-          FROM unnest(p_queues, p_positions, p_receipts) WITH ORDINALITY u(queue, position, receipt, number)
-          LEFT JOIN penstock.queue q ON q.id = u.queue
-          LEFT JOIN penstock.fifo_message m ON m.partition = q.partition AND m.position = u.position
+        SELECT CASE WHEN u.partition IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
+          FROM unnest(v_partitions, p_positions, p_receipts) WITH ORDINALITY u(partition, position, receipt, number)
+          LEFT JOIN penstock.fifo_message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     UPDATE penstock.fifo_message m
        SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1, leased_at = NULL,
            first_received_at = CASE WHEN m.receive_count > 1 THEN m.first_received_at END
-      FROM unnest(p_queues, p_positions, v_codes) u(queue, position, code) JOIN penstock.queue q ON q.id = u.queue
-     WHERE u.code = 0 AND m.partition = q.partition AND m.position = u.position;
+      FROM unnest(v_partitions, p_positions, v_codes) u(partition, position, code)
+     WHERE u.code = 0 AND m.partition = u.partition AND m.position = u.position;
     PERFORM penstock.settle_all(v_groups, v_now, p_retention);
     RETURN v_codes;
 END $$;

@@ -4,7 +4,7 @@
 CREATE FUNCTION penstock.advance_move(p_pinned bigint, p_number bigint, p_rows_max int, p_message_ids text[])
 RETURNS TABLE (queue_id int, arrived int)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
 SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
@@ -88,7 +88,7 @@ BEGIN
            coalesce(array_agg(s.dead_letter_source ORDER BY s.visible_at, s.position), '{}')
       INTO v_positions, v_sources
       FROM (SELECT m.position, m.visible_at, m.dead_letter_source FROM penstock.message m
-             WHERE m.partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention
+             WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention
              ORDER BY m.visible_at, m.position LIMIT p_rows FOR UPDATE SKIP LOCKED) s;
     SELECT coalesce(d.destinations, '{}'), coalesce(d.partitions, '{}'), d.failure INTO destinations, v_partitions, failure
       FROM penstock.move_destinations(false, p_destination, v_sources) d;
@@ -97,16 +97,16 @@ BEGIN
         SELECT nextval('penstock.position') AS position, u.was, u.partition, u.number
           FROM unnest(v_positions, v_partitions) WITH ORDINALITY u(was, partition, number)),
     gone AS (
-        DELETE FROM penstock.message m USING drawn d WHERE m.partition = p_partition AND m.position = d.was
-        RETURNING d.partition, d.position, m.tenant),
+        DELETE FROM penstock.message m WHERE m.partition = p_partition AND m.position = ANY (v_positions)
+        RETURNING m.position AS was, m.tenant),
     put AS (
         INSERT INTO penstock.message (partition, position, visible_at, sent_at, tenant)
-        SELECT g.partition, g.position, p_now, p_now, g.tenant FROM gone g)
+        SELECT d.partition, d.position, p_now, p_now, g.tenant FROM gone g JOIN drawn d ON d.was = g.was)
     UPDATE penstock.body b SET position = d.position, message_id = p_message_ids[d.number]
       FROM drawn d WHERE b.position = d.was;
     more := EXISTS (
         SELECT FROM penstock.message m
-         WHERE m.partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention);
+         WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention);
 END $$;
 
 CREATE FUNCTION penstock.move_fifo(
@@ -128,7 +128,7 @@ BEGIN
     more := false;
     WHILE cardinality(destinations) < p_rows AND failure IS NULL LOOP
         SELECT g.id, g.name, g.leased_to INTO v_group FROM penstock.fifo_group g
-         WHERE g.partition = p_partition AND g.ready_at <= p_now AND g.id <> ALL (v_seen)
+         WHERE g.due_partition = p_partition AND g.ready_at <= p_now AND g.id <> ALL (v_seen)
          ORDER BY g.ready_at, g.id LIMIT 1 FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND OR cardinality(v_seen) > p_rows;
         v_seen := v_seen || v_group.id;
@@ -168,7 +168,7 @@ BEGIN
     END LOOP;
     more := more OR EXISTS (
         SELECT FROM penstock.fifo_group g
-         WHERE g.partition = p_partition AND g.ready_at <= p_now
+         WHERE g.due_partition = p_partition AND g.ready_at <= p_now
            -- A group that was looked at has nothing more, unless the step ended with it.
            AND (g.id <> ALL (v_seen) OR (g.id = v_group.id AND cardinality(destinations) >= p_rows)));
 END $$;

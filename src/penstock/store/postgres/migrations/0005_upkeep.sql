@@ -3,6 +3,7 @@
 -- Messages of a purged or deleted queue.
 CREATE FUNCTION penstock.sweep_partition(p_partition int, p_fifo boolean, p_rows int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off
 AS $$
 DECLARE
     v_positions bigint[];
@@ -24,75 +25,55 @@ BEGIN
     RETURN cardinality(v_positions);
 END $$;
 
--- Expired messages of a queue, whatever their state: the oldest come first by the primary key.
-CREATE FUNCTION penstock.sweep_expired(p_pinned bigint, p_queue int, p_rows int) RETURNS int LANGUAGE plpgsql
+-- Expired messages of a queue, whatever their state: the oldest come first by the primary key. Says how many they were,
+-- and in how long the next one expires.
+CREATE FUNCTION penstock.sweep_expired(p_pinned bigint, p_queue int, p_rows int, OUT removed int, OUT next_in bigint)
+LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off
 AS $$
 DECLARE
     v_now bigint := penstock.now_ms(p_pinned);
+    v_horizon bigint;
     v_queue penstock.queue;
     v_positions bigint[];
     v_groups bigint[];
 BEGIN
+    removed := 0;
     SELECT * INTO v_queue FROM penstock.queue q WHERE q.id = p_queue;
     IF NOT FOUND THEN
-        RETURN 0;
+        RETURN;
     END IF;
-    IF NOT v_queue.fifo THEN
+    v_horizon := v_now - v_queue.retention_ms;
+    IF v_queue.fifo THEN
+        -- The rows of their groups are locked first, and what is to go is read in a new statement.
+        v_groups := ARRAY(
+            SELECT DISTINCT o.group_id FROM (SELECT m.group_id, m.sent_at FROM penstock.fifo_message m
+                                              WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT p_rows) o
+             WHERE o.sent_at <= v_horizon);
+        v_groups := ARRAY(SELECT g.id FROM penstock.fifo_group g WHERE g.id = ANY (v_groups) FOR UPDATE SKIP LOCKED);
+        v_positions := ARRAY(
+            SELECT o.position FROM (SELECT m.position, m.group_id, m.sent_at FROM penstock.fifo_message m
+                                     WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT p_rows) o
+             WHERE o.sent_at <= v_horizon AND o.group_id = ANY (v_groups));
+        DELETE FROM penstock.fifo_message m WHERE m.partition = v_queue.partition AND m.position = ANY (v_positions);
+        PERFORM penstock.settle(g.id, v_now, v_queue.retention_ms) FROM unnest(v_groups) g(id);
+        next_in := (SELECT m.sent_at - v_horizon FROM penstock.fifo_message m
+                     WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT 1);
+    ELSE
         v_positions := ARRAY(
             SELECT o.position FROM (SELECT m.position, m.sent_at FROM penstock.message m
                                      WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT p_rows) o
-             WHERE o.sent_at <= v_now - v_queue.retention_ms);
-        IF v_positions = '{}' THEN
-            RETURN 0;
-        END IF;
+             WHERE o.sent_at <= v_horizon);
         v_positions := ARRAY(
             SELECT m.position FROM penstock.message m
              WHERE m.partition = v_queue.partition AND m.position = ANY (v_positions) FOR UPDATE SKIP LOCKED);
         DELETE FROM penstock.message m WHERE m.partition = v_queue.partition AND m.position = ANY (v_positions);
-        DELETE FROM penstock.body b WHERE b.position = ANY (v_positions);
-        RETURN cardinality(v_positions);
+        next_in := (SELECT m.sent_at - v_horizon FROM penstock.message m
+                     WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT 1);
     END IF;
-    v_groups := ARRAY(
-        SELECT DISTINCT o.group_id FROM (SELECT m.group_id, m.sent_at FROM penstock.fifo_message m
-                                          WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT p_rows) o
-         WHERE o.sent_at <= v_now - v_queue.retention_ms);
-    IF v_groups = '{}' THEN
-        RETURN 0;
-    END IF;
-    v_groups := ARRAY(SELECT g.id FROM penstock.fifo_group g WHERE g.id = ANY (v_groups) FOR UPDATE SKIP LOCKED);
-    v_positions := ARRAY(
-        SELECT o.position FROM (SELECT m.position, m.group_id, m.sent_at FROM penstock.fifo_message m
-                                 WHERE m.partition = v_queue.partition ORDER BY m.position LIMIT p_rows) o
-         WHERE o.sent_at <= v_now - v_queue.retention_ms AND o.group_id = ANY (v_groups));
-    DELETE FROM penstock.fifo_message m WHERE m.partition = v_queue.partition AND m.position = ANY (v_positions);
     DELETE FROM penstock.body b WHERE b.position = ANY (v_positions);
-    PERFORM penstock.settle(g.id, v_now, v_queue.retention_ms) FROM unnest(v_groups) g(id);
-    RETURN cardinality(v_positions);
-END $$;
-
--- Expired messages of some queues, from one on. Returns the last queue looked at, NULL if there are no more.
-CREATE FUNCTION penstock.sweep_queues(
-    p_pinned bigint, p_after int, p_queues int, p_rows int, OUT last int, OUT removed int
-) LANGUAGE plpgsql AS $$
-DECLARE
-    v_queue int;
-    v_looked int := 0;
-BEGIN
-    removed := 0;
-    FOR v_queue IN SELECT q.id FROM penstock.queue q WHERE q.id > p_after ORDER BY q.id LIMIT p_queues LOOP
-        last := v_queue;
-        v_looked := v_looked + 1;
-        removed := removed + penstock.sweep_expired(p_pinned, v_queue, p_rows - removed);
-        IF removed >= p_rows THEN
-            last := v_queue - 1;                -- It may have more.
-            RETURN;
-        END IF;
-    END LOOP;
-    IF v_looked < p_queues THEN
-        last := NULL;
-    END IF;
+    removed := cardinality(v_positions);
 END $$;
 
 -- Counts of a queue's messages by their state; no row if the queue is gone.
@@ -117,9 +98,9 @@ BEGIN
     ELSE
         -- What is visible, mostly, is counted in the index alone.
         RETURN QUERY
-            SELECT (SELECT count(*) FROM penstock.message m WHERE m.partition = v_queue.partition AND m.visible_at <= v_now),
+            SELECT (SELECT count(*) FROM penstock.message m WHERE m.due_partition = v_queue.partition AND m.visible_at <= v_now),
                    count(*) FILTER (WHERE m.receipt > 0), count(*) FILTER (WHERE m.receipt = 0)
-              FROM penstock.message m WHERE m.partition = v_queue.partition AND m.visible_at > v_now;
+              FROM penstock.message m WHERE m.due_partition = v_queue.partition AND m.visible_at > v_now;
     END IF;
 END $$;
 
@@ -134,7 +115,7 @@ END $$;
 -- Step one: NULL if the sessions that matter cannot all be seen.
 CREATE FUNCTION penstock.floor_horizon() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN coalesce(bool_and(a.state IS NOT NULL AND a.state <> 'disabled'), true)
-                THEN least(penstock.now_ms(NULL), floor(extract(epoch FROM min(a.xact_start)) * 1000)::bigint) - 100 END
+                THEN least(penstock.now_ms(NULL), floor(extract(epoch FROM min(a.xact_start)) * 1000)::bigint) - 50 END
       FROM pg_stat_activity a
      WHERE a.datname = current_database() AND a.application_name = 'penstock' AND a.backend_type = 'client backend'
 $$;
@@ -148,10 +129,12 @@ BEGIN
     RETURN ARRAY(
         SELECT least(p_horizon, CASE WHEN u.fifo THEN
                    (SELECT g.ready_at FROM penstock.fifo_group g
-                     WHERE g.partition = u.partition AND g.ready_at >= u.floor ORDER BY g.ready_at LIMIT 1)
+                     WHERE g.due_partition = u.partition AND g.ready_at >= u.floor AND g.ready_at < p_horizon
+                     ORDER BY g.ready_at LIMIT 1)
                ELSE
                    (SELECT m.visible_at FROM penstock.message m
-                     WHERE m.partition = u.partition AND m.visible_at >= u.floor ORDER BY m.visible_at LIMIT 1)
+                     WHERE m.due_partition = u.partition AND m.visible_at >= u.floor AND m.visible_at < p_horizon
+                     ORDER BY m.visible_at LIMIT 1)
                END)
           FROM unnest(p_partitions, p_fifo, p_floors) WITH ORDINALITY u(partition, fifo, floor, number)
          ORDER BY u.number);

@@ -5,7 +5,7 @@ SELECT $2, s.id, $4, $5, $6, $7, 'RUNNING',
             THEN (SELECT count(*) FROM penstock.fifo_message m
                    WHERE m.partition = s.partition AND m.visible_at <= n.now AND m.sent_at > n.now - s.retention_ms)
             ELSE (SELECT count(*) FROM penstock.message m
-                   WHERE m.partition = s.partition AND m.visible_at <= n.now AND m.sent_at > n.now - s.retention_ms) END,
+                   WHERE m.due_partition = s.partition AND m.visible_at <= n.now AND m.sent_at > n.now - s.retention_ms) END,
        n.now, n.now
   FROM (SELECT penstock.now_ms($1) AS now) n, penstock.queue s
  WHERE s.id = $3

@@ -9,7 +9,10 @@ SELECT penstock.sweep_partition($1, $2, $3)
 DELETE FROM penstock.retired_partition WHERE partition = $1
 
 -- :queues
-SELECT * FROM penstock.sweep_queues($1, $2, $3, $4)
+SELECT id, retention_ms FROM penstock.queue WHERE id > $1 ORDER BY id LIMIT $2
+
+-- :expired
+SELECT * FROM penstock.sweep_expired($1, $2, $3)
 
 -- :append_outcomes
 WITH gone AS (

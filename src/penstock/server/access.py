@@ -1,0 +1,191 @@
+"""Access: who makes a request, by their key, and whether policies let them do what it asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.domain.errors import AccessDenied, PenstockError, PolicyInvalid, QueueDoesNotExist
+from penstock.domain.policy import Asked, Policy, Principal, Verdict, judge, parse_queue_policy
+from penstock.domain.queue import QueueName
+from penstock.server.sqs_operations.call import Caller
+from penstock.server.sqs_operations.moves import queue_of_arn
+from penstock.wire.sqs.errors import AuthenticationMissing
+from penstock.wire.sqs.move_handles import decode_move_handle
+from penstock.wire.sqs.verification import SignatureVerifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.broker.queues import Queues
+    from penstock.domain.clock import Clock
+    from penstock.server.sqs_operations.call import Call
+    from penstock.wire.http import Request
+
+ANONYMOUS = "anonymous"
+"""How receivers are told of a sender who need not say who they are."""
+
+_SINGLES = {
+    "SendMessageBatch": "SendMessage",
+    "DeleteMessageBatch": "DeleteMessage",
+    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
+}
+"""What a batch does is allowed by the name of what it does many times."""
+
+_OWN_ACCOUNT_ONLY = frozenset(
+    {
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueues",
+        "ListQueueTags",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    }
+)
+"""What no queue policy can allow another account, as on AWS."""
+
+_REPAIR = "SetQueueAttributes"
+ALLOWED_REMEMBERED_MAX = 10_000
+
+
+class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of a user of an account, and what that user may do. Its secret is never shown."""
+
+    id: str
+    secret: str
+    account: str
+    user: str
+    policy: Policy
+
+    def __repr__(self) -> str:
+        return f"AccessKey({self.id!r}, account={self.account!r}, user={self.user!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("id", self.id), ("account", self.account), ("user", self.user)]
+
+    @property
+    def principal(self) -> Principal:
+        """Whom policies know by this key."""
+        return Principal(account=self.account, user=self.user)
+
+
+class Access:
+    """Identifies callers by their keys, and permits them what their policies and those of the queues allow."""
+
+    def __init__(
+        self, keys: Iterable[AccessKey], queues: Queues, clock: Clock, *, region: str, secure_transport: bool
+    ) -> None:
+        self._keys = {key.id: key for key in keys}
+        self._verifier = SignatureVerifier({key.id: key.secret for key in self._keys.values()})
+        self._queues = queues
+        self._clock = clock
+        self._secure_transport = "true" if secure_transport else "false"
+        # What users may do on queues without a policy, whatever the circumstances: it never changes.
+        self._plainly_allowed: set[tuple[str, str, QueueName]] = set()
+        # Who is not signed in has no account, so that a queue has to be named with its owner's.
+        self._anonymous = Caller(identity="", account="", region=region, sender=ANONYMOUS)
+
+    def identify(self, request: Request) -> Caller:
+        """Tell who makes a request. One that is not signed is nobody's; one that is signed wrongly is refused."""
+        try:
+            scope = self._verifier.verify(request, self._clock.now_ms())
+        except AuthenticationMissing:
+            return self._anonymous
+        key = self._keys[scope.access_key]
+        return Caller(identity=key.id, account=key.account, region=scope.region, sender=key.user)
+
+    async def permit(self, call: Call, operation: str, shape: Any) -> None:  # noqa: ANN401 - the operation's own shape
+        """Return if the caller may do this; otherwise raise `AccessDenied`, or `AuthenticationMissing` for nobody."""
+        for action, queue in await self._needed(call, operation, shape):
+            await self._check(call.caller, action, queue)
+
+    async def _needed(self, call: Call, operation: str, shape: Any) -> list[tuple[str, QueueName]]:  # noqa: ANN401 - as above
+        """List the actions that an operation comes to, and on which queues."""
+        caller = call.caller
+        action = _SINGLES.get(operation, operation)
+        match operation:
+            case "CreateQueue" | "GetQueueUrl" | "ListQueues":
+                # All queues together are the one without a name.
+                name = getattr(shape, "queue_name", None) or ""
+                owner = getattr(shape, "queue_owner_account", None) or caller.account
+                return [(action, QueueName(caller.region, owner, name))]
+            case "ListMessageMoveTasks":
+                return [(action, queue_of_arn("SourceArn", shape.source_arn))]
+            case "CancelMessageMoveTask":
+                handle = decode_move_handle(shape.task_handle)
+                return [(action, queue_of_arn("SourceArn", handle.source_arn))]
+            case "StartMessageMoveTask":
+                return await self._needed_to_move(action, shape.source_arn, shape.destination_arn)
+            case _:
+                return [(action, call.queue(shape.queue_url))]
+
+    async def _needed_to_move(self, action: str, source: str, destination: str | None) -> list[tuple[str, QueueName]]:
+        """To move messages is to receive and delete them in one queue and to send them to another."""
+        name = queue_of_arn("SourceArn", source)
+        needed = [(action, name), ("ReceiveMessage", name), ("DeleteMessage", name)]
+        if destination:
+            return [*needed, ("SendMessage", queue_of_arn("DestinationArn", destination))]
+        try:
+            origins = await self._queues.dead_letter_sources(name)
+        except QueueDoesNotExist:
+            return needed
+        return needed + [("SendMessage", queue.name) for queue in origins.queues]
+
+    async def _check(self, caller: Caller, action: str, queue: QueueName) -> None:
+        of_queue = await self._policy_of(queue, action)
+        plainly = (caller.identity, action, queue)
+        if not of_queue.statements and plainly in self._plainly_allowed:
+            return
+        key = self._keys.get(caller.identity)
+        principal = Principal() if key is None else key.principal
+        asked = Asked(principal, f"sqs:{action}", queue.arn, self._facts(caller, principal))
+        verdict = judge(asked, owner=queue.account, of_user=Policy() if key is None else key.policy, of_queue=of_queue)
+        if verdict is Verdict.ALLOWED and caller.account != queue.account and action in _OWN_ACCOUNT_ONLY:
+            verdict = Verdict.NOT_ALLOWED_BY_QUEUE
+        if verdict is not Verdict.ALLOWED:
+            raise _refusal(asked, verdict)
+        if key is not None and not key.policy.conditional and not of_queue.statements:
+            if len(self._plainly_allowed) >= ALLOWED_REMEMBERED_MAX:
+                self._plainly_allowed.clear()
+            self._plainly_allowed.add(plainly)
+
+    def _facts(self, caller: Caller, principal: Principal) -> dict[str, str]:
+        facts = {"aws:securetransport": self._secure_transport, "aws:requestedregion": caller.region}
+        if principal.known:
+            facts["aws:principalaccount"] = principal.account
+            facts["aws:principalarn"] = principal.arn
+            facts["aws:username"] = principal.user
+        return facts
+
+    async def _policy_of(self, queue: QueueName, action: str) -> Policy:
+        """Find a queue's policy. One that does not exist has none; that it does not exist is for others to say."""
+        try:
+            text = (await self._queues.find(queue)).attributes.policy
+        except QueueDoesNotExist:
+            return Policy()
+        try:
+            return parse_queue_policy(text)
+        except PolicyInvalid as invalid:
+            # Only an older version may have kept such a policy. Its denials are not known, so nothing is allowed.
+            if action == _REPAIR:
+                return Policy()
+            raise AccessDenied(f"The policy of {queue.arn} cannot be enforced: {invalid.reason}") from None
+
+
+def _refusal(asked: Asked, verdict: Verdict) -> PenstockError:
+    """Say no: to nobody in particular, that they should sign; to somebody, what they may not do and why."""
+    if not asked.principal.known:
+        return AuthenticationMissing("Request is missing Authentication Token")
+    # Amazon writes the action in small letters here.
+    action = asked.action.lower()
+    return AccessDenied(
+        f"User: {asked.principal.arn} is not authorized to perform: {action} on resource: {asked.resource} "
+        + verdict.value.format(action=action)
+    )

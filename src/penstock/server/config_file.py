@@ -1,0 +1,164 @@
+"""The configuration file: settings, keys and queues in TOML, read strictly, with the line of what is wrong."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.domain.errors import PolicyInvalid
+from penstock.domain.policy import parse_user_policy
+from penstock.server.access import AccessKey
+from penstock.server.config import DeclaredQueue, ServerConfig, StartFailure
+
+FILE_BYTES_MAX = 4 * 1024 * 1024
+KEYS_MAX = 10_000
+QUEUES_MAX = 10_000
+_ABOUT_FIELD = re.compile(r"(?P<fault>unknown|missing)(?: required)? field `(?P<field>[^`]*)`")
+_AT = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.?([A-Za-z0-9_-]+)|\[(\d+|\.\.\.)\]")
+
+
+class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `[[keys]]`. Its policy is JSON text or a table, or stands in a file beside this one."""
+
+    access_key_id: str
+    secret_access_key: str
+    account: str
+    user: str | None = None
+    policy: str | dict[str, Any] | None = None
+    policy_file: str | None = None
+
+
+class _Redrive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the dead letters of a queue go."""
+
+    dead_letter_queue: str
+    max_receive_count: int
+
+
+class _Queue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `[[queues]]`."""
+
+    name: str
+    account: str | None = None
+    region: str | None = None
+    attributes: dict[str, str | int | bool] = {}
+    tags: dict[str, str] = {}
+    redrive: _Redrive | None = None
+
+
+class _Lists(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds besides settings."""
+
+    keys: list[_Key] = []
+    queues: list[_Queue] = []
+
+
+class ConfigFile:
+    """A file that was read and found in order: `settings` by name, and what becomes of keys and queues."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `StartFailure` that names the file, and the line or the name of what is wrong with it."""
+        self._path = Path(path)
+        self._text = _read(self._path)
+        try:
+            given = tomllib.loads(self._text)
+        except tomllib.TOMLDecodeError as error:
+            raise StartFailure(f"{path} is not TOML: {error}.") from None
+        self.settings = {name: value for name, value in given.items() if name not in {"keys", "queues"}}
+        try:
+            msgspec.convert(self.settings, ServerConfig)
+            lists = msgspec.convert({name: given[name] for name in given.keys() - self.settings.keys()}, _Lists)
+        except msgspec.ValidationError as error:
+            raise self._failure(str(error)) from None
+        if len(lists.keys) > KEYS_MAX or len(lists.queues) > QUEUES_MAX:
+            raise StartFailure(f"{path} declares more than {KEYS_MAX} keys or {QUEUES_MAX} queues.")
+        self.keys = tuple(self._key(index, key) for index, key in enumerate(lists.keys))
+        self._queues = lists.queues
+
+    def queues(self, region: str, account: str) -> tuple[DeclaredQueue, ...]:
+        """Return the queues, those that name no region or account in these."""
+        return tuple(
+            DeclaredQueue(
+                region=queue.region or region,
+                account=queue.account or account,
+                name=queue.name,
+                attributes={name: _text(value) for name, value in queue.attributes.items()},
+                tags=queue.tags,
+                dead_letter_queue=None if queue.redrive is None else queue.redrive.dead_letter_queue,
+                max_receive_count=0 if queue.redrive is None else queue.redrive.max_receive_count,
+            )
+            for queue in self._queues
+        )
+
+    def _key(self, index: int, given: _Key) -> AccessKey:
+        where = f"{self._path}, line {self._line(['keys', str(index)], 'access_key_id')}: the key {given.access_key_id}"
+        if (given.policy is None) == (given.policy_file is None):
+            raise StartFailure(f"{where} has neither a policy nor a policy_file, or both. Without one it may nothing.")
+        document: object = given.policy
+        if given.policy_file is not None:
+            document = _read(self._path.parent / given.policy_file)
+        try:
+            policy = parse_user_policy(document)
+        except PolicyInvalid as invalid:
+            raise StartFailure(f"{where} has a policy that cannot be enforced. {invalid.reason}") from None
+        return AccessKey(
+            id=given.access_key_id,
+            secret=given.secret_access_key,
+            account=given.account,
+            user=given.user or given.access_key_id,
+            policy=policy,
+        )
+
+    def _failure(self, reason: str) -> StartFailure:
+        """Say where msgspec found something wrong. It never quotes a value."""
+        at = _AT.search(reason)
+        steps = [name or index for name, index in _STEP.findall(at["path"])] if at else []
+        about = _ABOUT_FIELD.search(reason)
+        field = about["field"] if about else (steps.pop() if steps else "")
+        line = self._line(steps, field)
+        place = f"{self._path}, line {line}" if line else str(self._path)
+        name = ".".join([*steps, field])
+        if about:
+            return StartFailure(f"{place}: {name} is {about['fault']}.")
+        return StartFailure(f"{place}: {name} is not as it should be. {reason[: at.start()] if at else reason}.")
+
+    def _line(self, steps: list[str], field: str) -> int | None:
+        """Find the line of a field: beneath its table's header, or the header itself, or nowhere."""
+        lines = self._text.splitlines()
+        start = 0
+        if len(steps) > 1 and steps[1].isdigit():
+            headers = [number for number, line in enumerate(lines) if _header(line) == steps[0]]
+            start = headers[int(steps[1])] if int(steps[1]) < len(headers) else 0
+        wanted = re.compile(rf"(?:.*[.{{,\[]\s*|\s*)[\"']?{re.escape(field)}[\"']?\s*[=.\]]")
+        found = next((number for number in range(start, len(lines)) if wanted.match(lines[number])), None)
+        if found is None:
+            return start + 1 if start else None
+        return found + 1
+
+
+def _header(line: str) -> str | None:
+    """Return the name of the list of tables of which this line begins another."""
+    found = re.match(r"\s*\[\[\s*([A-Za-z0-9_-]+)\s*\]\]", line)
+    return found[1] if found else None
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise StartFailure(f"{path} is larger than {FILE_BYTES_MAX} bytes.")
+        return data.decode()
+    except OSError as error:
+        raise StartFailure(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise StartFailure(f"{path} is not UTF-8.") from None
+
+
+def _text(value: str | bool | int) -> str:  # noqa: FBT001 - as TOML has it
+    return str(value).lower() if isinstance(value, bool) else str(value)

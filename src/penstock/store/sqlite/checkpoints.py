@@ -1,0 +1,71 @@
+"""Moving the log into the database: the bulk of it beside the commits, and only the rest between two of them."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+
+import apsw
+
+WAL_PAGES_MAX = 4_000
+"""How long the log grows before the work begins: 16 MB."""
+
+WAL_PAGES_HELD_UP = 4 * WAL_PAGES_MAX
+"""How long it may become meanwhile; then commits wait for the work to end."""
+
+
+class Checkpoints:
+    """Keeps the log of one database short. Its methods are called by who has the connection that writes.
+
+    While a second connection copies what the log holds, commits go on and add to it, so that copy alone would never
+    come to an end. The rest, which is little, is copied between two commits; the log then begins anew.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._begin_at_pages = WAL_PAGES_MAX
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._copied = threading.Event()
+        self._copying = False
+        self._thread = threading.Thread(target=self._copy_all, name="penstock-checkpoint", daemon=True)
+        self._thread.start()
+
+    def due(self, wal_pages: int) -> bool:
+        """Say after a commit whether `finish` is to be called before the next one."""
+        if self._copying:
+            return self._copied.is_set() or wal_pages >= self._begin_at_pages + WAL_PAGES_HELD_UP
+        if wal_pages >= self._begin_at_pages:
+            self._copying = True
+            self._copied.clear()
+            self._asked.put(True)
+        return False
+
+    def finish(self, db: apsw.Connection) -> None:
+        """Copy the rest of the log, so that the next transaction begins it anew."""
+        self._copied.wait()
+        self._copying = False
+        try:
+            pages, copied = db.wal_checkpoint()
+        except apsw.Error:
+            # The log still holds everything, and the next pass tries again. If the disk is full, a commit says so.
+            pages, copied = self._begin_at_pages, 0
+        # Someone who reads the file holds the log up; trying again at every commit would not help.
+        self._begin_at_pages = WAL_PAGES_MAX if copied >= pages else pages + WAL_PAGES_MAX
+
+    def close(self) -> None:
+        """End the thread, after what it is doing."""
+        self._asked.put(False)
+        self._thread.join()
+
+    def _copy_all(self) -> None:
+        db = apsw.Connection(self._path)
+        try:
+            db.wal_autocheckpoint(0)
+            while self._asked.get():
+                # As in `finish`, which does what this leaves undone.
+                with contextlib.suppress(apsw.Error):
+                    db.wal_checkpoint()
+                self._copied.set()
+        finally:
+            db.close()

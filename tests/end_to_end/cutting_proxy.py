@@ -1,0 +1,112 @@
+"""A proxy on loopback that cuts connections after the server has answered and before its client learns of it."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+import struct
+import threading
+from typing import Self
+from urllib.parse import urlsplit
+
+TIMEOUT_S = 30.0
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Cut(enum.Enum):
+    """How a connection ends: in good order, or as after a crash."""
+
+    CLOSE = enum.auto()
+    RESET = enum.auto()
+
+
+class CuttingProxy:
+    """Passes requests and answers on, whole ones at a time, but for as many answers as `cut_next` was told to cut.
+
+    An answer that is cut has been read to its end, so the server has committed, and has handed the answer over.
+    """
+
+    def __init__(self, server_url: str) -> None:
+        address = urlsplit(server_url)
+        assert address.hostname is not None
+        assert address.port is not None
+        self._server = (address.hostname, address.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._cuts: list[Cut] = []
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self.cut_answers: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Shut down first: a close alone does not wake a thread that waits on it.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+
+    def cut_next(self, *cuts: Cut) -> None:
+        """Cut the connections of this many of the next answers."""
+        self._cuts.extend(cuts)
+
+    def _start(self, work: object, *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # The listener was closed.
+            self._start(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server, timeout=TIMEOUT_S) as server:
+            self._connections += [client, server]
+            while True:
+                # Either side may end the connection between two requests, or be ended with the proxy.
+                try:
+                    request = read_message(client)
+                    if not request:
+                        return
+                    server.sendall(request)
+                    answer = read_message(server)
+                    if self._cuts:
+                        self.cut_answers.append(answer)
+                        if self._cuts.pop(0) is Cut.RESET:
+                            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                        return
+                    client.sendall(answer)
+                except OSError:
+                    return
+
+
+def read_message(connection: socket.socket) -> bytes:
+    """Read one whole HTTP message, whose body has a stated length or is absent; b"" if none comes any more."""
+    read = b""
+    while b"\r\n\r\n" not in read:
+        part = connection.recv(65_536)
+        if not part:
+            return b""
+        read += part
+    head, _, body = read.partition(b"\r\n\r\n")
+    lengths = [line.partition(b":")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    missing = int(lengths[0]) - len(body) if lengths else 0
+    while missing > 0:
+        part = connection.recv(65_536)
+        if not part:
+            return b""
+        read += part
+        missing -= len(part)
+    return read

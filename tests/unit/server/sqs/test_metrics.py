@@ -1,0 +1,186 @@
+"""Metrics and logs of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.broker.broker import Broker
+from penstock.domain.limits import Limits
+from penstock.server import counters, metrics
+from penstock.server.counters import RequestCounters
+from penstock.server.metrics import Metrics
+from penstock.server.sqs import SqsEndpoint
+from penstock.testing import ManualClock
+from penstock.wire.http import Request
+from tests.unit.server.sqs.conftest import Client, Refusal
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+class Board:
+    """The metrics of an endpoint, read as Prometheus reads them."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._samples: Samples = {}
+
+    async def look(self) -> None:
+        text = (await self._metrics.page()).decode()
+        self._samples = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self._samples.get((name, tuple(sorted(labels.items()))))
+
+    def labels(self, name: str, label: str) -> set[str]:
+        return {dict(labels)[label] for found, labels in self._samples if found == name}
+
+
+@pytest.fixture
+def counted() -> RequestCounters:
+    return RequestCounters()
+
+
+@pytest.fixture
+def endpoint(broker: Broker, limits: Limits, counted: RequestCounters) -> SqsEndpoint:
+    return SqsEndpoint(broker, limits=limits, counters=counted)
+
+
+@pytest.fixture
+def board(broker: Broker, counted: RequestCounters) -> Board:
+    return Board(Metrics(broker, counted, []))
+
+
+def in_queue(name: str, state: str) -> dict[str, str]:
+    return {"region": "us-east-1", "account": "000000000000", "queue": name, "state": state}
+
+
+async def test_requests_are_counted_by_operation_and_status_and_errors_by_code(client: Client, board: Board) -> None:
+    url = await client.create("orders")
+    for _ in range(3):
+        await client.call("SendMessage", QueueUrl=url, MessageBody="a")
+    with pytest.raises(Refusal):
+        await client.call("SendMessage", QueueUrl="absent", MessageBody="a")
+    await board.look()
+    assert board.value("penstock_requests_total", operation="SendMessage", status="200") == 3
+    assert board.value("penstock_requests_total", operation="SendMessage", status="400") == 1
+    assert board.value("penstock_requests_total", operation="CreateQueue", status="200") == 1
+    assert board.value("penstock_errors_total", code="AWS.SimpleQueueService.NonExistentQueue") == 1
+    assert board.value("penstock_request_duration_seconds_count", operation="SendMessage") == 4
+    assert board.value("penstock_request_duration_seconds_bucket", operation="SendMessage", le="+Inf") == 4
+    total_s = board.value("penstock_request_duration_seconds_sum", operation="SendMessage")
+    assert total_s is not None
+    assert 0 < total_s < 60
+
+
+async def test_what_was_never_understood_is_counted_as_unknown(endpoint: SqsEndpoint, board: Board) -> None:
+    for number in range(3):
+        await endpoint.answer(Request("POST", "/", f"Action=Invented{number}", {}, b""))
+    await board.look()
+    assert board.labels("penstock_requests_total", "operation") == {"Unknown"}
+    assert board.value("penstock_errors_total", code="InvalidAction") == 3
+
+
+async def test_queues_are_told_by_what_they_hold(client: Client, board: Board) -> None:
+    url = await client.create("orders")
+    for delay in (0, 0, 0, 60):
+        await client.call("SendMessage", QueueUrl=url, MessageBody="a", DelaySeconds=delay)
+    await client.receive(url)
+    await board.look()
+    depths = {state: board.value("penstock_queue_messages", **in_queue("orders", state)) for state in STATES}
+    assert depths == {"visible": 2, "in_flight": 1, "delayed": 1}
+    assert board.value("penstock_queues_uncounted") == 0
+
+
+STATES = ("visible", "in_flight", "delayed")
+
+
+async def test_queues_beyond_the_cap_are_told_together(
+    client: Client, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "QUEUES_LABELLED_MAX", 2)
+    monkeypatch.setattr(metrics, "QUEUES_COUNTED_MAX", 4)
+    for number in range(4):
+        url = await client.create(f"q{number}")
+        await client.call("SendMessage", QueueUrl=url, MessageBody="a")
+    await board.look()
+    assert board.labels("penstock_queue_messages", "queue") == {"q0", "q1", "(others)"}
+    others = {"region": "", "account": "", "queue": "(others)", "state": "visible"}
+    assert board.value("penstock_queue_messages", **others) == 2
+    assert board.value("penstock_queues_uncounted") == 0
+    await client.create("q4")
+    await board.look()
+    assert board.value("penstock_queue_messages", **others) == 2
+    assert board.value("penstock_queues_uncounted") == 1
+
+
+async def test_queues_are_found_where_requests_were_made_and_where_they_are_expected(
+    endpoint: SqsEndpoint, broker: Broker
+) -> None:
+    europe = "AWS4-HMAC-SHA256 Credential=any/20260101/eu-west-1/sqs/aws4_request, SignedHeaders=host, Signature=0"
+    await Client(endpoint, "json", authorization=europe).create("orders")
+    board = Board(Metrics(broker, RequestCounters(), [("eu-west-1", "000000000000")]))
+    await board.look()
+    assert board.labels("penstock_queue_messages", "region") == {"eu-west-1"}
+
+
+def test_few_places_are_remembered() -> None:
+    counted = RequestCounters()
+    for number in range(counters.PLACES_MAX * 2):
+        counted.note_place(f"region-{number}", "000000000000")
+    assert len(counted.places) == counters.PLACES_MAX
+
+
+async def test_long_polls_are_counted_while_they_wait(client: Client, board: Board, clock: ManualClock) -> None:
+    url = await client.create("orders")
+    await board.look()
+    assert board.value("penstock_long_polls_waiting") == 0
+    polls = [asyncio.create_task(client.receive(url, WaitTimeSeconds=20)) for _ in range(3)]
+    await clock.advance(seconds=1)
+    await board.look()
+    assert board.value("penstock_long_polls_waiting") == 3
+    await clock.advance(seconds=20)
+    assert await asyncio.gather(*polls) == [[], [], []]
+
+
+async def test_the_process_is_told_of(board: Board) -> None:
+    await board.look()
+    assert board.value("process_resident_memory_bytes") is not None
+    assert board.labels("penstock_build_info", "version")
+
+
+# -- logs -----------------------------------------------------------------------------------------
+
+
+def requests_in(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [record.__dict__ for record in caplog.records if record.message == "request"]
+
+
+async def test_requests_are_logged_with_their_ids_for_those_who_want_all(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "penstock.server.sqs"):
+        response = await client.respond("ListQueues")
+    [line] = requests_in(caplog)
+    assert line["request_id"] == dict(response.headers)["x-amzn-RequestId"]
+    assert (line["operation"], line["status"], line["code"], line["levelname"]) == ("ListQueues", 200, "", "DEBUG")
+
+
+async def test_other_requests_than_those_turned_away_are_not_worth_a_line(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "penstock.server.sqs"):
+        url = await client.create("orders")
+        await client.respond("SendMessage", QueueUrl="absent", MessageBody="a")
+        await client.call("PurgeQueue", QueueUrl=url)
+        await client.respond("PurgeQueue", QueueUrl=url)
+    [line] = requests_in(caplog)
+    assert (line["status"], line["code"]) == (403, "AWS.SimpleQueueService.PurgeQueueInProgress")

@@ -1,0 +1,86 @@
+"""The schema: made once however many nodes begin at once, and left alone if it is not ours to change."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.domain.clock import SystemClock
+from penstock.domain.errors import StoreIncompatible, StoreUnavailable, StoreUrlInvalid
+from penstock.domain.failpoints import Failpoints
+from penstock.domain.ids import RandomIds
+from penstock.domain.limits import Limits
+from penstock.store.postgres import PostgresStore
+from penstock.store.postgres.migrations import scripts
+from tests.support.postgres import PostgresServer
+from tests.support.queues import lease_bodies, make_queue, send
+from tests.unit.store.postgres.conftest import OpenNode
+
+
+async def test_nodes_that_begin_at_once_make_one_schema(open_node: OpenNode) -> None:
+    nodes = await asyncio.gather(*(open_node() for _ in range(6)))
+    assert len({node.secret for node in nodes}) == 1
+    assert len(nodes[0].secret) == 32
+    queue = await make_queue(nodes[0])
+    await send(nodes[1], queue, "a")
+    assert await lease_bodies(nodes[2], queue) == ["a"]
+
+
+async def test_a_node_that_comes_later_finds_all_as_it_was(open_node: OpenNode) -> None:
+    first = await open_node()
+    queue = await make_queue(first)
+    second = await open_node()
+    assert second.secret == first.secret
+    assert await second.find_queue(queue.name) == queue
+
+
+async def test_a_newer_schema_is_refused(open_node: OpenNode, postgres_server: PostgresServer, database: str) -> None:
+    await open_node()
+    newer = max(scripts()) + 1
+    postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({newer}, 'newer')", database)
+    with pytest.raises(StoreIncompatible, match="newer"):
+        await open_node()
+
+
+async def test_a_schema_of_somebody_else_is_left_alone(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.psql("CREATE SCHEMA penstock; CREATE TABLE penstock.water (level int)", database)
+    with pytest.raises(StoreIncompatible, match="not made by Penstock"):
+        await open_node()
+    assert postgres_server.psql("SELECT count(*) FROM penstock.water", database) == "0"
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.psql(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
+    with pytest.raises(StoreUnavailable):
+        await open_node()
+    postgres_server.psql(f'ALTER DATABASE "{database}" RESET default_transaction_read_only')
+    assert postgres_server.psql("SELECT count(*) FROM pg_namespace WHERE nspname = 'penstock'", database) == "0"
+    await open_node()
+
+
+async def test_a_database_that_is_not_there_is_unavailable(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.drop_database(database)
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        await open_node()
+
+
+async def test_an_address_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(StoreUrlInvalid):
+        await PostgresStore.open(
+            "postgresql://localhost:port/",
+            clock=SystemClock(),
+            ids=RandomIds(),
+            limits=Limits(),
+            failpoints=Failpoints(),
+        )
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert list(scripts()) == list(range(1, len(scripts()) + 1))

@@ -1,0 +1,98 @@
+"""What is in a file decides whether it is opened: ours and of a schema that we know, or empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from penstock.domain.errors import StoreIncompatible
+from penstock.store.sqlite.migrations import APPLICATION_ID, MIGRATIONS
+from tests.support.queues import make_queue, send
+from tests.unit.store.sqlite.conftest import OpenStore
+
+
+def write_diary(path: Path) -> None:
+    path.write_text("Dear diary, " * 100)
+
+
+def is_diary(path: Path) -> bool:
+    return path.read_text() == "Dear diary, " * 100
+
+
+def put_away(path: Path) -> None:
+    path.rename(path.with_suffix(".diary"))
+
+
+def damage(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 3_000)
+
+
+async def test_a_new_file_is_marked_as_ours_with_its_schema(path: Path, open_store: OpenStore) -> None:
+    await (await open_store()).close()
+    db = apsw.Connection(str(path))
+    assert db.pragma("application_id") == APPLICATION_ID
+    assert db.pragma("user_version") == len(MIGRATIONS)
+    db.close()
+
+
+async def test_the_secret_is_made_once(open_store: OpenStore) -> None:
+    store = await open_store()
+    secret = store.secret
+    await store.close()
+    assert len(secret) == 32
+    assert (await open_store()).secret == secret
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(path: Path, open_store: OpenStore) -> None:
+    store = await open_store()
+    await send(store, await make_queue(store), "kept")
+    await store.close()
+    db = apsw.Connection(str(path))
+    db.pragma("user_version", len(MIGRATIONS) + 1)
+    db.close()
+    with pytest.raises(StoreIncompatible, match="newer version"):
+        await open_store()
+    db = apsw.Connection(str(path))
+    assert db.execute("SELECT body FROM message").get == "kept"
+    assert db.pragma("user_version") == len(MIGRATIONS) + 1
+    db.close()
+
+
+async def test_another_programs_database_is_refused_and_left_alone(path: Path, open_store: OpenStore) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("CREATE TABLE theirs (id)")
+    db.close()
+    with pytest.raises(StoreIncompatible, match="not a Penstock store"):
+        await open_store()
+    db = apsw.Connection(str(path))
+    assert db.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+    db.close()
+
+
+async def test_a_file_that_is_no_database_is_refused(path: Path, open_store: OpenStore) -> None:
+    write_diary(path)
+    with pytest.raises(StoreIncompatible, match="not a Penstock store"):
+        await open_store()
+    assert is_diary(path)
+
+
+async def test_a_damaged_file_is_refused(path: Path, open_store: OpenStore) -> None:
+    store = await open_store()
+    await send(store, await make_queue(store), *("x" * 5_000 for _ in range(10)))
+    await store.close()
+    damage(path)
+    with pytest.raises(StoreIncompatible, match="damaged"):
+        await open_store()
+
+
+async def test_a_refusal_lets_go_of_the_file(path: Path, open_store: OpenStore) -> None:
+    write_diary(path)
+    for _ in range(2):
+        with pytest.raises(StoreIncompatible):
+            await open_store()
+    put_away(path)
+    await open_store()
