@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.end_to_end.cutting_proxy import read_message
-from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer
+from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, read_all
 from tests.support.sqs_model import sqs_model
 
 IDLE_CONNECTIONS = 500
@@ -36,7 +36,7 @@ MEMBERS = sorted(
 quick = settings(
     derandomize=True, database=None, deadline=None, max_examples=100, suppress_health_check=list(HealthCheck)
 )
-deep = settings(quick, max_examples=3_000)
+deep = settings(quick, max_examples=1_000)
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +263,16 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_whole(
     with fuzzed_server.connect() as connection:
         connection.sendall(head)
         assert read_message(connection).split()[1] == status
+
+
+@pytest.mark.parametrize("first", [b"OPTIONS * HTTP/1.1\r\n\r\n", b"GET http://[::1 HTTP/1.1\r\n\r\n"])
+def test_what_is_refused_twice_is_answered_once(fuzzed_server: RunningServer, first: bytes) -> None:
+    """The target is no address, and what follows in the same breath is no request."""
+    with fuzzed_server.connect() as connection:
+        connection.sendall(first + b"\x00 nonsense")
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_a_body_without_an_end_is_refused(fuzzed_server: RunningServer) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.domain.errors import InvalidMessageContents, InvalidParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NOT_ALLOWED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Any character that XML, and so a message, cannot hold."""
@@ -132,3 +136,14 @@ def size_bytes(body: str, attributes: dict[str, Attribute]) -> int:
     for name, attribute in attributes.items():
         size += len(name.encode()) + attribute.size_bytes
     return size
+
+
+def receives_served(drafts: Sequence[Draft | Refused], *, fifo: bool) -> int:
+    """Say how many waiting receives these drafts can serve, each with one message: at least one, who learns of delays.
+
+    On FIFO, a group serves one at a time.
+    """
+    if len(drafts) == 1:
+        return 1
+    due = [draft for draft in drafts if isinstance(draft, Draft) and draft.delay_ms == 0]
+    return max(1, len({draft.group for draft in due}) if fifo else len(due))

@@ -213,8 +213,10 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._refuse(413, f"The request is larger than {self._limits.body_bytes_max} bytes.")
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Have this as the last answer of the connection, after those that come before it."""
+        """Have this as the last answer of the connection, after those that come before it, unless it has one."""
         self._chunks = []
+        if self._deaf:
+            return
         if self._in_message and not self._in_head and not self._fast:
             # The application may be waiting for the rest of this very request; so it learns that it will not come.
             self._deaf = True

@@ -17,7 +17,7 @@ from penstock.domain.errors import (
     PenstockError,
 )
 from penstock.domain.limits import Limits
-from penstock.domain.message import Attribute, Draft, size_bytes
+from penstock.domain.message import Attribute, Draft, receives_served, size_bytes
 from penstock.domain.queue import Queue, QueueAttributes, QueueName
 from penstock.domain.sending import Outgoing, accept, check_entry_ids
 
@@ -168,3 +168,20 @@ def test_batches_are_told_apart_by_their_ids(ids: list[str], error: type[Penstoc
     with pytest.raises(error):
         check_entry_ids(ids, LIMITS)
     check_entry_ids(["a", "B-_9"], LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "fifo", "served"),
+    [
+        ([], False, 1),
+        ([(None, 0), (None, 0), (None, 5_000)], False, 2),
+        ([(None, 5_000), (None, 5_000)], False, 1),
+        ([("a", 0), ("a", 0), ("b", 0)], False, 3),
+        ([("a", 0), ("a", 0), ("b", 0)], True, 2),
+    ],
+)
+def test_a_batch_serves_as_many_receives_as_it_has_messages_to_lease(
+    drafts: list[tuple[str | None, int]], fifo: bool, served: int
+) -> None:
+    batch = [Draft(message_id="m", body="x", group=group, delay_ms=delay_ms) for group, delay_ms in drafts]
+    assert receives_served(batch, fifo=fifo) == served

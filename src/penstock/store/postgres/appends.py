@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import QueueDoesNotExist
-from penstock.domain.message import Draft, Refused, SendResult, Sent
+from penstock.domain.message import Draft, Refused, SendResult, Sent, receives_served
 from penstock.domain.queue import DeduplicationScope
 from penstock.store.codec import decode_results, encode_attributes, encode_results
 from penstock.store.postgres.lanes import Done, Operation
@@ -126,7 +126,8 @@ def _done(appends: Sequence[Append], rows: Sequence[asyncpg.Record]) -> Done[lis
             answers[number] = _numbered(appends[number].results, row["kept_ids"], row["kept_sequences"])
     arrived: dict[int, int] = {}
     for append in appends:
-        arrived[append.queue.id] = arrived.get(append.queue.id, 0) + append.rows
+        served = receives_served(append.drafts, fifo=append.queue.fifo)
+        arrived[append.queue.id] = arrived.get(append.queue.id, 0) + served
     return Done(answers, arrived)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.message import Refused, SendResult, Sent
+from penstock.domain.message import Refused, SendResult, Sent, receives_served
 from penstock.domain.queue import DeduplicationScope
 from penstock.store.codec import decode_results, encode_attributes, encode_results
 from penstock.store.sqlite.outcomes import APPENDED
@@ -75,7 +75,7 @@ class Appends:
             stored = len(rows)
             results = call.answer = [self._append(call.queue, contents, draft, rows) for draft in call.drafts]
             if len(rows) > stored:
-                self._transaction.wake(contents.queue_id, len(rows) - stored)
+                self._transaction.wake(contents.queue_id, receives_served(call.drafts, fifo=contents.fifo))
             if key is not None and any(type(result) is Sent for result in results):
                 kept[key] = results
         self._arrivals.store(rows)
