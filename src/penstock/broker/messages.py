@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -150,27 +149,12 @@ class Messages:
         return now
 
     async def _lease(self, queue: Queue, count: int, lease_ms: int, attempt: AttemptKey | None) -> Leased:
-        leasing = asyncio.ensure_future(self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt))
-        try:
-            leased = await asyncio.shield(leasing)
-        except asyncio.CancelledError:
-            await self._give_back(queue, leasing)
-            raise
+        leased = await self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
         if leased.messages:
             # Those who still wait have to know when this lease runs out, and whether it left something for them.
             more = len(leased.messages) == count or leased.next_in_ms == 0
             self._waiters.took(queue.id, lease_ms, more=more)
         return leased
-
-    async def _give_back(self, queue: Queue, leasing: asyncio.Future[Leased]) -> None:
-        """Undo a lease whose consumer left while the store was at it: a store does not stop half way."""
-        try:
-            leased = await leasing
-        except PenstockError:
-            return  # Nothing was leased.
-        if leased.messages:
-            receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
-            await self._store.release(queue, receipts)
 
     def _check_receive(self, count: int, lease_ms: int, wait_ms: int) -> None:
         for parameter, value, low, high in (
