@@ -12,7 +12,9 @@ from penstock.domain.errors import PenstockError, QueueDoesNotExist, StoreUnavai
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.message import SendResult
 from penstock.store.port import Store
+from penstock.testing import ManualClock
 from tests.support.queues import (
+    LEASE_MS,
     attempt_key,
     bodies,
     counts,
@@ -183,3 +185,15 @@ async def test_an_error_before_the_transaction_leaves_no_trace(
         await store.append(queue, [draft("a")], attempt=attempt_key("send"))
     assert await store.outcome(attempt_key("send")) is None
     assert await counts(store, queue) == (0, 0, 0)
+
+
+@with_limits(sweep_rows_max=10)
+async def test_leases_at_once_that_find_nothing_say_that_more_came_due(store: Store, clock: ManualClock) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, *(str(number) for number in range(40)), delay_ms=1_000)
+    await clock.advance(seconds=1)
+    leases = await asyncio.gather(*(store.lease(queue, count=10, lease_ms=LEASE_MS) for _ in range(4)))
+    assert any(leased.messages for leased in leases)
+    # Nobody who got nothing may be told to wait for the end of another's lease.
+    if sum(len(leased.messages) for leased in leases) < 40:
+        assert {leased.next_in_ms for leased in leases if not leased.messages} <= {0}

@@ -139,6 +139,19 @@ async def test_a_lease_is_repeated_to_the_end_of_its_window(
 
 
 @on_both_kinds
+async def test_a_key_used_once_more_after_its_window_has_a_window_again(
+    store: Store, clock: ManualClock, limits: Limits, name: str
+) -> None:
+    queue = await make_queue(store, name)
+    for number in range(3):
+        await send(store, queue, str(number), group=str(number))
+    await lease(store, queue, 1, lease_ms=3_600_000, attempt=KEY)
+    await clock.advance(ms=limits.outcome_window_ms)
+    once_more, _ = await asyncio.gather(lease(store, queue, 1, attempt=KEY), lease(store, queue, 1))
+    assert await lease(store, queue, 1, attempt=KEY) == once_more
+
+
+@on_both_kinds
 async def test_a_lease_that_gave_nothing_is_not_repeated(store: Store, name: str) -> None:
     queue = await make_queue(store, name)
     assert await lease(store, queue, attempt=KEY) == []
@@ -191,3 +204,18 @@ async def test_a_lease_is_repeated_after_a_restart(store: Store, reopen: Reopen,
     first = await lease(store, queue, 2, attempt=KEY)
     store = await reopen()
     assert await lease(store, queue, 2, attempt=KEY) == first
+
+
+@with_limits(name_reuse_ms=0)
+@on_both_kinds
+async def test_the_key_of_a_queue_that_is_gone_names_nothing_in_the_next_one(store: Store, name: str) -> None:
+    gone = await make_queue(store, name)
+    await send(store, gone, "old")
+    await lease(store, gone, attempt=KEY)
+    await store.delete_queue(gone)
+    while await store.sweep():
+        pass
+    queue = await make_queue(store, name)
+    await send(store, queue, "new")
+    assert bodies(await lease(store, queue, attempt=OTHER)) == ["new"]
+    assert await lease(store, queue, attempt=KEY) == []

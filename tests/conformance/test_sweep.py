@@ -176,3 +176,18 @@ async def test_a_sweep_in_the_midst_of_work_disturbs_nobody(store: Store, clock:
     visible, in_flight, delayed = await counts(store, queue)
     assert (visible + in_flight + delayed, delayed) == (len(remaining) + in_flight, 0)
     assert len(bodies(remaining)) == len(set(bodies(remaining)))
+
+
+@with_limits(sweep_rows_max=5)
+@on_both_kinds
+async def test_what_is_half_swept_comes_back_in_no_other_queue(store: Store, name: str) -> None:
+    purged = await make_queue(store, name)
+    other = await make_queue(store, f"other-{name}")
+    await send(store, purged, *(str(number) for number in range(20)), group="old")
+    await store.purge_queue(purged)
+    assert await store.sweep()
+    await send(store, other, "a", "b", group="new")
+    assert await lease_bodies(store, other) == ["a", "b"]
+    assert await counts(store, other) == (0, 2, 0)
+    await sweep_all(store)
+    assert await counts(store, other) == (0, 2, 0)

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
-    from penstock.domain.message import Draft, SendResult
+    from penstock.domain.message import Draft, MessageState, SendResult
     from penstock.domain.queue import Queue, QueueName
     from penstock.domain.sending import Outgoing
-    from penstock.store.port import AttemptKey, Leased, Store
+    from penstock.store.port import AttemptKey, Leased, Peek, Store
+
+
+POSITION_MAX = 2**63 - 1
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -136,9 +139,12 @@ class Messages:
             # At the deadline there is one last look: what became leasable at that very instant is still in time.
             signalled = await ticket.wait(self._clock, deadline_ms)
             leased = await self._lease(await self._same(queue), count, lease_ms, attempt)
-            if leased.messages or not signalled or self._waiters.closed:
+            if leased.messages:
                 return leased
+            # Also at the end: this look may be the one that a due instant caused, and others wait for the next.
             self._waiters.found_nothing(queue.id, leased.next_in_ms)
+            if not signalled or self._waiters.closed:
+                return leased
 
     async def _same(self, queue: Queue) -> Queue:
         """Return the queue as it is now, and refuse another one that took its name meanwhile."""
@@ -177,6 +183,21 @@ class Messages:
             return
         receipts = [self._handles.decode(delivery.handle) for delivery in deliveries]
         await self._store.release(queue, [receipt for receipt in receipts if receipt.queue_id == queue.id])
+
+    # -- peek -------------------------------------------------------------------------------------
+
+    async def peek(
+        self, name: QueueName, *, state: MessageState | None = None, after: int = 0, limit: int | None = None
+    ) -> Peek:
+        """Show messages without receiving them, in the order of their positions, a page at a time."""
+        limit = self._limits.peek_count_max if limit is None else limit
+        for parameter, value, low, high in (
+            ("limit", limit, 1, self._limits.peek_count_max),
+            ("after", after, 0, POSITION_MAX),
+        ):
+            if not low <= value <= high:
+                raise InvalidParameter(f"Value {value} for {parameter} is not between {low} and {high}.")
+        return await self._store.peek(await self._store.find_queue(name), state=state, after=after, limit=limit)
 
     # -- settle -----------------------------------------------------------------------------------
 

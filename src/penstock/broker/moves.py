@@ -37,6 +37,9 @@ class Moves:
         source_queue = await self._store.find_queue(source)
         if not await self._store.dead_letter_sources(source, limit=1):
             raise InvalidParameter("Source queue must be configured as a Dead Letter Queue.")
+        if destination == source:
+            # It would never come to an end.
+            raise InvalidParameter("Source queue arn and destination queue arn cannot be the same.")
         destination_queue = None if destination is None else await self._store.find_queue(destination)
         if destination_queue is not None and destination_queue.fifo != source_queue.fifo:
             raise InvalidParameter("Source queue type and destination queue type must match.")

@@ -122,8 +122,13 @@ class Queues:
 
     async def tag(self, name: QueueName, tags: Mapping[str, str]) -> Queue:
         """Add tags, replacing those of the same key."""
-        self._check_tags({**(await self.find(name)).tags, **tags})
-        return await self._save(name, tags=lambda queue: {**queue.tags, **tags})
+
+        def merged(queue: Queue) -> Mapping[str, str]:
+            together = {**queue.tags, **tags}
+            self._check_tags(together)
+            return together
+
+        return await self._save(name, tags=merged)
 
     async def untag(self, name: QueueName, keys: Iterable[str]) -> Queue:
         """Remove tags; keys that no tag has are passed over."""

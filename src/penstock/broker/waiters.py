@@ -34,10 +34,11 @@ class Ticket:
     """A place in a line, taken with `with` before the first look, or a send between the look and the wait wakes nobody.
 
     A ticket holds at most one signal, which is used up by the look that follows the wait. Leaving with one, or in the
-    middle of that look, passes it on, so that none is lost.
+    middle of that look, passes it on, so that none is lost. One timer ends all its waits: should the clock be set back
+    in between, they do not become longer.
     """
 
-    __slots__ = ("_line", "_looking", "_parked", "_queue_id", "_signalled", "_waiters")
+    __slots__ = ("_deadline", "_line", "_looking", "_over", "_parked", "_queue_id", "_signalled", "_waiters")
 
     def __init__(self, waiters: Waiters, queue_id: int, line: _Line) -> None:
         self._waiters = waiters
@@ -45,6 +46,8 @@ class Ticket:
         self._line = line
         self._parked: asyncio.Future[None] | None = None
         self._looking = False
+        self._deadline: Timer | None = None
+        self._over = False
         # Nobody parked means that nobody found the queue empty: look at once. Otherwise the others were here first.
         self._signalled = line.parked == 0 or waiters.closed
 
@@ -56,6 +59,8 @@ class Ticket:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del self._line.tickets[self]
+        if self._deadline is not None:
+            self._deadline.cancel()
         if self._signalled or (self._looking and kind is not None):
             self._waiters.wake(self._queue_id)
         self._waiters.tidy(self._queue_id)
@@ -66,20 +71,24 @@ class Ticket:
         self._unpark()
 
     async def wait(self, clock: Clock, until_ms: int) -> bool:
-        """Wait for a signal and use it up; False if `until_ms` came first."""
+        """Wait for a signal and use it up; False once `until_ms`, the same in every call, has come."""
         self._looking = False
-        if not self._signalled:
+        if self._deadline is None and not self._signalled:
+            self._deadline = clock.call_at(until_ms, self._end)
+        if not self._signalled and not self._over:
             self._parked = asyncio.get_running_loop().create_future()
             self._line.parked += 1
-            deadline = clock.call_at(until_ms, self._unpark)
             try:
                 await self._parked
             finally:
-                deadline.cancel()
                 self._line.parked -= 1
                 self._parked = None
         self._looking, self._signalled = self._signalled, False
-        return self._looking
+        return self._looking and not self._over
+
+    def _end(self) -> None:
+        self._over = True
+        self._unpark()
 
     def _unpark(self) -> None:
         if self._parked is not None and not self._parked.done():

@@ -66,8 +66,9 @@ def serve(  # noqa: PLR0913 - one for each flag
     name_reuse_delay
         For how many seconds after a queue was deleted its name stays taken; 0 frees it at once.
     monitoring_token
-        What clients of /metrics and /stats have to send (Authorization: Bearer TOKEN). Once there are keys, both are
-        closed without it. Better in the environment than on the command line, where others can read it.
+        What clients of /metrics, /stats and /v1/queues have to send (Authorization: Bearer TOKEN); who has it can read
+        messages. Once there are keys, these are closed without it. Better in the environment than on the command line,
+        where others can read it.
     log_level
         The least that is worth a line.
     log_format

@@ -23,6 +23,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms_max: int = 15 * MINUTE_MS
     lease_ms_max: int = 12 * HOUR_MS
     list_page_max: int = 1_000
+    peek_count_max: int = 100
+    peek_rows_max: int = 1_000
+    """How many messages one peek looks at for those that it is asked for."""
+    peek_bytes_max: int = 4 * 1_048_576
+    """How much one peek shows, but for the last message, which is shown whole."""
     tags_max: int = 50
 
     # messages in flight

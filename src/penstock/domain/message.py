@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from penstock.domain.errors import InvalidMessageContents, InvalidParameter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NOT_ALLOWED = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Any character that XML, and so a message, cannot hold."""
+_ALLOWED_BYTES = b"\t\n\r" + bytes(range(0x20, 0x100))
+"""All but the control characters that XML, and so a message, cannot hold."""
 
 _TOKEN = re.compile(r"[!-~]{1,128}")
 """What group, deduplication and receive attempt ids are made of: printable ASCII without the space."""
@@ -74,6 +75,26 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The ARN of the queue whose dead letter this is."""
 
 
+class MessageState(enum.StrEnum):
+    """What hides a message, if anything does: a delay or a lease."""
+
+    VISIBLE = "visible"
+    DELAYED = "delayed"
+    LEASED = "leased"
+
+
+class Peeked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message as somebody saw it who did not receive it.
+
+    Its `receipt` is that of its last delivery; `first_received_at_ms` is 0 if there was none. `visible_at_ms` is when
+    what hides it ends, or, where it is visible, an instant since which it has been.
+    """
+
+    message: Message
+    state: MessageState
+    visible_at_ms: int
+
+
 class Receipt(msgspec.Struct, frozen=True, gc=False):
     """Names one delivery of one message: what is inside a receipt handle."""
 
@@ -111,12 +132,23 @@ def check_body(body: str) -> None:
     if not body:
         message = "The request must contain the parameter MessageBody."
         raise InvalidParameter(message)
-    if NOT_ALLOWED.search(body):
+    if not _holds_only_allowed(body):
         message = (
             "Invalid characters found. Valid characters are #x9, #xA, #xD, #x20-#xD7FF, #xE000-#xFFFD and "
             "#x10000-#x10FFFF."
         )
         raise InvalidMessageContents(message)
+
+
+def _holds_only_allowed(body: str) -> bool:
+    # A pattern says the same in one line, and takes five times as long: a third of all that a send costs beside HTTP.
+    try:
+        data = body.encode()
+    except UnicodeEncodeError:  # Half of a surrogate pair is no character.
+        return False
+    if data.translate(None, _ALLOWED_BYTES):
+        return False
+    return body.isascii() or not ("\ufffe" in body or "\uffff" in body)
 
 
 def check_token(parameter: str, token: str) -> None:

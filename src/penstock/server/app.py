@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl
 
@@ -11,7 +13,9 @@ import msgspec
 
 from penstock.domain.errors import PenstockError, QueueDoesNotExist, StoreUnavailable
 from penstock.domain.limits import DAY_MS, SECOND_MS
+from penstock.domain.queue import QueueName
 from penstock.server.metrics import CONTENT_TYPE
+from penstock.server.peeking import peeked_queue, start_position, wanted_state
 from penstock.wire.http import Response
 
 if TYPE_CHECKING:
@@ -23,11 +27,16 @@ if TYPE_CHECKING:
     from penstock.domain.clock import ManualClock
     from penstock.server.metrics import Metrics
 
+    Handler = Callable[[Mapping[str, str], bytes], Awaitable[Response]]
+
 PING_TIMEOUT_S = 5.0
 STATS_PAGE = 100
+PEEK_PAGE = 10
 BODY_BYTES_MAX = 4_096
 PARAMETERS_MAX = 20
 _JSON = ("content-type", "application/json")
+_STATUSES: dict[type[PenstockError], int] = {QueueDoesNotExist: 404, StoreUnavailable: 503}
+_MESSAGES = re.compile(r"/v1/queues/([^/]+)/messages")
 _PUBLIC = frozenset({"/healthz", "/readyz"})
 
 
@@ -100,7 +109,7 @@ class App:
         self._region = region
         self._account = account
         self._clock = clock
-        self._routes: dict[str, tuple[str, Callable[[Mapping[str, str], bytes], Awaitable[Response]]]] = {
+        self._routes: dict[str, tuple[str, Handler]] = {
             "/healthz": ("GET", self._health),
             "/readyz": ("GET", self._readiness),
             "/stats": ("GET", self._stats),
@@ -125,9 +134,10 @@ class App:
         await send({"type": "http.response.body", "body": response.body, "more_body": False})
 
     async def _respond(self, method: str, path: str, query: bytes, receive: ASGIReceiveCallable) -> Response:
-        allowed, handler = self._routes.get(path, ("", None))
-        if handler is None:
+        route = self._route(path)
+        if route is None:
             return _problem(404, "There is nothing here.")
+        allowed, handler = route
         if method != allowed and (method, allowed) != ("HEAD", "GET"):
             return _problem(405, f"This takes {allowed} only.", ("allow", allowed))
         body = await _read(receive)
@@ -139,7 +149,12 @@ class App:
         except ValueError as error:  # msgspec's errors are of this kind too.
             return _problem(400, f"The request makes no sense: {error}.")
         except PenstockError as error:
-            return _problem(503 if isinstance(error, StoreUnavailable) else 400, error.reason)
+            return _problem(_STATUSES.get(type(error), 400), error.reason)
+
+    def _route(self, path: str) -> tuple[str, Handler] | None:
+        """Tell which method a path takes, and what answers it."""
+        messages = _MESSAGES.fullmatch(path)
+        return self._routes.get(path) if messages is None else ("GET", partial(self._peek, messages[1]))
 
     async def _health(self, _parameters: Mapping[str, str], _body: bytes) -> Response:
         """Say that this process runs and answers."""
@@ -185,6 +200,21 @@ class App:
                 )
             )
         return _json(Stats(region=region, account=account, queues=listed, after=page.after))
+
+    async def _peek(self, name: str, parameters: Mapping[str, str], _body: bytes) -> Response:
+        """Show messages of one queue, in whatever state they are, and leave them so."""
+        queue = QueueName(
+            parameters.get("region", self._region),
+            parameters.get("account", self._account),
+            name,
+        )
+        peek = await self._broker.messages.peek(
+            queue,
+            state=wanted_state(parameters),
+            after=start_position(parameters),
+            limit=_whole_number(parameters, "limit", PEEK_PAGE),
+        )
+        return _json(peeked_queue(queue, peek))
 
     async def _advance(self, _parameters: Mapping[str, str], body: bytes) -> Response:
         """Move the clock, and answer once everything that came due on the way has been set going."""

@@ -60,7 +60,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     purge_interval_s: int = msgspec.field(default=60, name="purge_interval")
     name_reuse_s: int = msgspec.field(default=60, name="name_reuse_delay")
     monitoring_token: str | None = None
-    """What /metrics and /stats ask for; once there are keys, nobody sees them without it."""
+    """What /metrics, /stats and a look at messages ask for; once there are keys, nobody sees them without it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     keys: tuple[AccessKey, ...] = ()

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from penstock.domain.message import Message, SendResult
+from penstock.domain.message import Message, Peeked, SendResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.domain.errors import PenstockError
-    from penstock.domain.message import Draft, Receipt, Refused, VisibilityChange
+    from penstock.domain.message import Draft, MessageState, Receipt, Refused, VisibilityChange
     from penstock.domain.move import MoveTask
     from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
 
@@ -47,6 +47,16 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
 
     messages: list[Message]
     next_in_ms: int | None = None
+
+
+class Peek(msgspec.Struct, frozen=True, gc=False):
+    """What a peek saw. `after` asks for what follows; None: there was nothing beyond.
+
+    It may have seen nothing and yet have an `after`, where it stopped at a bound on its work.
+    """
+
+    messages: list[Peeked]
+    after: int | None = None
 
 
 class Store(Protocol):
@@ -203,6 +213,14 @@ class Store(Protocol):
         `MessageNotInFlight` for a stale receipt, a lease that is over, or a message that is gone (on FIFO, a stale
         receipt or a lease that is over is `ReceiptHandleExpired`). `InvalidParameter` if the end would lie more than
         `limits.lease_ms_max` after the lease began.
+        """
+
+    async def peek(self, queue: Queue, *, state: MessageState | None = None, after: int = 0, limit: int) -> Peek:
+        """Show up to `limit` messages, those in `state` or all, in the order of their positions. Changes nothing.
+
+        `after` is 0 or comes from an earlier peek, and is from 0 to 2**63 - 1. Expired messages are not shown. One call
+        looks at `limits.peek_rows_max` messages at most, and shows `limits.peek_bytes_max` of bodies and attributes or
+        one message more. What comes or goes between two calls may be seen or not; the rest is seen once.
         """
 
     # -- message move tasks -----------------------------------------------------------------------

@@ -103,3 +103,8 @@ async def test_the_sweeper_removes_what_has_expired(broker: Broker, store: Store
             await asyncio.sleep(0)
         else:
             raise AssertionError("expired messages are still counted")
+
+
+async def test_a_queue_is_not_moved_to_itself(broker: Broker) -> None:
+    with pytest.raises(InvalidParameter):
+        await broker.moves.start(DEAD, destination=DEAD)

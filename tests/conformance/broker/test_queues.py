@@ -114,6 +114,16 @@ async def test_tags_have_limits(queues: Queues, tags: dict[str, str]) -> None:
         await queues.tag(ORDERS, tags)
 
 
+async def test_tags_added_at_once_stay_within_the_limit_together(queues: Queues) -> None:
+    await queues.create(ORDERS)
+    outcomes = await asyncio.gather(
+        *(queues.tag(ORDERS, {f"{which}{number}": "" for number in range(30)}) for which in "ab"),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes].count(InvalidParameter) == 1
+    assert len((await queues.find(ORDERS)).tags) == 30
+
+
 async def test_queues_are_listed_in_pages(queues: Queues) -> None:
     for text in ("b", "a", "c", "other"):
         await queues.create(queue_name(text))

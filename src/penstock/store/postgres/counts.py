@@ -25,6 +25,9 @@ IN_FLIGHT_BELIEVED_S_MAX = 10.0
 IN_FLIGHT_NEAR = 0.5
 """From this share of its limit on, what is in flight is counted at every lease."""
 
+COUNTS_AT_ONCE_MAX = 2
+"""How many queues are counted at the same time: counts may take long, and the connections are few."""
+
 QUEUES_MAX = 10_000
 
 _COUNT = "SELECT * FROM penstock.count_messages($1, $2)"
@@ -38,11 +41,13 @@ class MessageCounts:
         self._clock = clock
         self._believed: dict[int, tuple[Counts, float]] = {}
         self._counting: dict[int, asyncio.Future[Counts]] = {}
+        self._places = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
 
     async def count(self, queue: Queue) -> Counts:
         """Count, or tell what was counted a moment ago. Calls at the same time share one count."""
         if self._clock.pinned_ms is not None:
-            return await self._work.read(lambda session: self._query(session, queue))
+            async with self._places:
+                return await self._work.read(lambda session: self._query(session, queue))
         believed = self._believed.get(queue.id)
         if believed is not None and asyncio.get_running_loop().time() < believed[1]:
             return believed[0]
@@ -69,8 +74,9 @@ class MessageCounts:
 
     async def _count(self, queue: Queue) -> Counts:
         clock = asyncio.get_running_loop().time
-        started_s = clock()
-        counts = await self._work.read(lambda session: self._query(session, queue))
+        async with self._places:
+            started_s = clock()
+            counts = await self._work.read(lambda session: self._query(session, queue))
         if len(self._believed) >= QUEUES_MAX:
             self._believed.clear()
         self._believed[queue.id] = (counts, clock() + BELIEVED_FACTOR * (clock() - started_s))

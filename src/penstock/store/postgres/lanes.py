@@ -178,12 +178,15 @@ class Lane(Generic[AnyOperation, Answer]):
                 _resolve(batch, done)
 
     async def _carry_out_apart(self, batch: Batch[AnyOperation], error: asyncpg.PostgresError) -> None:
-        """Leave an error to the operation that causes it. Nothing of the batch was committed."""
+        """Leave an error to the operation that causes it. Nothing of this attempt was committed."""
         if len(batch.operations) == 1:
             _fail(batch.operations, error)
         for operation in batch.operations:
             if not operation.future.done():
-                await self._carry_out(Batch([operation], self._new_key()))
+                part = Batch([operation], self._new_key())
+                # An attempt before the one that failed may have been committed.
+                part.repeated, part.plan = batch.repeated, batch.plan
+                await self._carry_out(part)
 
     async def _attempt(self, batch: Batch[AnyOperation]) -> Done[Answer]:
         async with self._pool.session() as session:

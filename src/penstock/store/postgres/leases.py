@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from penstock.store.postgres.pinned import PinnedClock
     from penstock.store.postgres.pool import Session
 
-_ARGUMENTS = ", ".join(f"${number}" for number in range(1, 19))
+_ARGUMENTS = ", ".join(f"${number}" for number in range(1, 20))
 _LEASE = f"SELECT * FROM penstock.lease({_ARGUMENTS})"  # noqa: S608 # Numbers of arguments.
 _LEASE_FIFO = f"SELECT * FROM penstock.lease_fifo({_ARGUMENTS})"  # noqa: S608 # As above.
+_FORGET = """
+DELETE FROM penstock.lease_outcome WHERE key = $1 AND positions = $2 AND receipts = $3 AND NOT again RETURNING key
+"""
 
 
 class Lease(Operation[Leased]):
@@ -40,7 +43,7 @@ class Lease(Operation[Leased]):
         count: int,
         lease_ms: int,
         attempt: bytes | None,
-        give_back: Callable[[Queue, Leased], None],
+        give_back: Callable[[Queue, Leased, bytes | None], None],
     ) -> None:
         super().__init__()
         self._give_back = give_back
@@ -54,7 +57,7 @@ class Lease(Operation[Leased]):
     def abandoned(self, answer: Leased) -> None:
         """Give back what was leased."""
         if answer.messages:
-            self._give_back(self.queue, answer)
+            self._give_back(self.queue, answer, self.attempt)
 
 
 class _Request:
@@ -92,6 +95,12 @@ class Leases:
         requests = _apart(batch.operations)
         return await self._lease(session, _LEASE_FIFO, self._limits.in_flight_fifo_max, batch, requests)
 
+    async def forget(self, session: Session, attempt: bytes, leased: Leased) -> bool:
+        """Forget that a lease was made with a key, and say so; unless a retry has been given the same meanwhile."""
+        positions = [message.position for message in leased.messages]
+        receipts = [message.receipt for message in leased.messages]
+        return await session.fetchval(_FORGET, attempt, positions, receipts) is not None
+
     async def _lease(
         self, session: Session, statement: str, in_flight_max: int, batch: Batch[Lease], requests: Sequence[_Request]
     ) -> Done[Leased]:
@@ -110,6 +119,7 @@ class Leases:
             self._clock.pinned_ms,
             self._limits.outcome_window_ms,
             in_flight_max,
+            batch.attempt,
             [keys[lease] for lease, _ in leases],
             [lease.attempt is not None for lease, _ in leases],
             [number for _, number in leases],
@@ -172,10 +182,11 @@ def _by_request(rows: Sequence[asyncpg.Record], *, fifo: bool) -> Iterator[tuple
             yield messages, row
             messages = []
         else:
-            messages.append(_message(row, fifo=fifo))
+            messages.append(message_of(row, fifo=fifo))
 
 
-def _message(row: asyncpg.Record, *, fifo: bool) -> Message:
+def message_of(row: asyncpg.Record, *, fifo: bool) -> Message:
+    """Make a message of a row whose columns, from the second on, are those that `penstock.lease` returns."""
     # By number, in the order in which the functions return them: this is done for every message.
     attributes, trace_header = decode_attributes(row[9])
     return Message(
@@ -183,7 +194,7 @@ def _message(row: asyncpg.Record, *, fifo: bool) -> Message:
         receipt=row[2],
         receive_count=row[3],
         sent_at_ms=row[4],
-        first_received_at_ms=row[5],
+        first_received_at_ms=row[5] or 0,
         dead_letter_source=row[6],
         message_id=row[7],
         body=row[8],

@@ -106,7 +106,7 @@ class Moves:
         return [_task_of(row) for row in await self._work.read(read)]
 
     async def advance(self) -> int | None:
-        """Do the steps that are due. A step that was committed without our knowledge is not due a second time."""
+        """Do the steps that are due. After one that was committed unknown to us comes the next, if that is due."""
         for row in await self._running():
             if row["due_in"] == 0:
                 await self._step(row["number"], row["rate"])
@@ -118,11 +118,13 @@ class Moves:
 
     async def _step(self, number: int, rate: int | None) -> None:
         rows_max = self._limits.sweep_rows_max
-        ids = [self._ids.new_id() for _ in range(rows_max if rate is None else min(rows_max, max(1, rate // 10)))]
-        arrived = await self._work.read(
-            lambda session: session.fetch(_SQL["advance"], self._clock.pinned_ms, number, rows_max, ids)
-        )
-        for row in arrived:
+
+        async def step(session: Session) -> list[asyncpg.Record]:
+            # New ids on each attempt: one that was committed without our knowledge has used up its own.
+            ids = [self._ids.new_id() for _ in range(rows_max if rate is None else min(rows_max, max(1, rate // 10)))]
+            return await session.fetch(_SQL["advance"], self._clock.pinned_ms, number, rows_max, ids)
+
+        for row in await self._work.read(step):
             self._arrived(row["queue_id"], row["arrived"])
 
 

@@ -51,7 +51,11 @@ class Session:
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 statement_cache_size=STATEMENTS_CACHED_MAX,
-                server_settings={"application_name": APPLICATION_NAME},
+                # Each statement is to see what was committed before it, whatever the server's default is.
+                server_settings={
+                    "application_name": APPLICATION_NAME,
+                    "default_transaction_isolation": "read committed",
+                },
             )
         except (asyncpg.ClientConfigurationError, ValueError) as error:
             raise StoreUrlInvalid(f"The database's address cannot be understood: {error}") from error
@@ -73,6 +77,14 @@ class Session:
     def raw(self) -> asyncpg.Connection[asyncpg.Record]:
         """The connection itself, for whoever listens on it."""
         return self._connection
+
+    async def listen(self, channel: str, heard: Callable[[Any, int, str, object], None]) -> None:
+        """Have `heard` called with whatever is notified on a channel."""
+        try:
+            await self._connection.add_listener(channel, heard)
+        except BaseException as error:
+            self._judge(error)
+            raise
 
     async def fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         """Run a statement and return its rows; outside of `transaction` it is committed then."""

@@ -20,6 +20,7 @@ from penstock.store.postgres.lanes import Lane
 from penstock.store.postgres.leases import Lease, Leases
 from penstock.store.postgres.migrations import migrate
 from penstock.store.postgres.moves import Moves
+from penstock.store.postgres.peeks import Peeks
 from penstock.store.postgres.pinned import PinnedClock
 from penstock.store.postgres.pool import Pool
 from penstock.store.postgres.queues import QueueCache, Queues, check_exists
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
-    from penstock.domain.message import Refused, SendResult, VisibilityChange
+    from penstock.domain.message import MessageState, Refused, SendResult, VisibilityChange
     from penstock.domain.move import MoveTask
     from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
-    from penstock.store.port import AttemptKey, Leased
+    from penstock.store.port import AttemptKey, Leased, Peek
     from penstock.store.postgres.lanes import Answer, AnyOperation, Batch, Done
     from penstock.store.postgres.pool import Session
     from penstock.store.postgres.receipts import Judgement
@@ -65,7 +66,7 @@ class PostgresStore:
         self._limits = limits
         self._failpoints = failpoints
         self._closing = False
-        self._releases: set[asyncio.Task[list[PenstockError | None]]] = set()
+        self._releases: set[asyncio.Task[None]] = set()
         cache = QueueCache()
         pinned = PinnedClock(clock)
         self._pool = Pool(dsn, size=CONNECTIONS_MAX, lost=self._connection_lost)
@@ -77,10 +78,13 @@ class PostgresStore:
         self._queues = Queues(work, cache, pinned, limits)
         self._counts = MessageCounts(work, pinned)
         self._moves = Moves(work, clock=pinned, ids=ids, limits=limits, arrived=self._wake.arrived)
+        self._peeks = Peeks(work, pinned, limits)
         self._sweep = Sweep(work, pinned, limits)
 
         self._outcomes = Appends(pinned, limits)
-        leases = Leases(pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key)
+        leases = self._leases = Leases(
+            pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key
+        )
         receipts = Receipts(pinned, limits)
         # Each pair: standard queues, FIFO queues.
         self._append = self._lanes(self._outcomes.standard, self._outcomes.fifo, width=2)
@@ -235,14 +239,24 @@ class PostgresStore:
         self._check_open()
         return await self._lease[queue.fifo].submit(Lease(queue, count, lease_ms, attempt, self._give_back))
 
-    def _give_back(self, queue: Queue, leased: Leased) -> None:
+    async def peek(self, queue: Queue, *, state: MessageState | None = None, after: int = 0, limit: int) -> Peek:
+        """Show messages without receiving them."""
+        self._check_open()
+        return await self._peeks.peek(queue, state, after, limit)
+
+    def _give_back(self, queue: Queue, leased: Leased, attempt: AttemptKey | None) -> None:
         """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""
-        receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
-        release = asyncio.create_task(self._settle(self._release, Settlement("release", queue, receipts)))
+        release = asyncio.create_task(self._release_abandoned(queue, leased, attempt))
         self._releases.add(release)
         release.add_done_callback(self._released)
 
-    def _released(self, release: asyncio.Task[list[PenstockError | None]]) -> None:
+    async def _release_abandoned(self, queue: Queue, leased: Leased, attempt: AttemptKey | None) -> None:
+        # A caller who went away may have come back with the same key, here or at another node: then it is theirs.
+        if attempt is None or await self._work.read(lambda session: self._leases.forget(session, attempt, leased)):
+            receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
+            await self._settle(self._release, Settlement("release", queue, receipts))
+
+    def _released(self, release: asyncio.Task[None]) -> None:
         self._releases.discard(release)
         if not release.cancelled() and release.exception() is not None:
             _log.warning("A lease whose caller went away could not be given back: %s", release.exception())

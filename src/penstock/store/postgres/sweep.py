@@ -53,7 +53,7 @@ class Sweep:
         return more
 
     async def _retired(self, session: Session) -> bool:
-        left = self._limits.sweep_rows_max
+        rows_max = left = self._limits.sweep_rows_max
         for row in await session.fetch(_SQL["retired"], RETIRED_QUIET_S, RETIRED_PER_PASS):
             removed = await session.fetchval(_SQL["partition"], row["partition"], row["fifo"], left)
             left -= removed
@@ -61,7 +61,7 @@ class Sweep:
                 return True
             if removed == 0 and row["quiet"]:
                 await session.fetch(_SQL["forget_partition"], row["partition"])
-        return False
+        return left < rows_max
 
     async def _expired(self, session: Session) -> bool:
         rows_max = left = self._limits.sweep_rows_max

@@ -65,25 +65,27 @@ class Wake:
                 session = await Session.open(self._dsn)
             except (OSError, asyncpg.PostgresError) as error:
                 _log.debug("cannot listen to other nodes", reason=str(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
-                continue
-            pause_s = PAUSE_FIRST_S
-            try:
-                await self._serve(session)
-            except (OSError, asyncpg.PostgresError) as error:
-                _log.info("the connection to other nodes was lost", reason=str(error))
-            finally:
-                self.listening.clear()
-                await session.close()
-                self._lost()
+            else:
+                try:
+                    await self._serve(session)
+                except (OSError, asyncpg.PostgresError) as error:
+                    _log.info("the connection to other nodes was lost", reason=str(error))
+                finally:
+                    if self.listening.is_set():
+                        pause_s = PAUSE_FIRST_S
+                    self.listening.clear()
+                    await session.close()
+                    self._lost()
+            # Also after a connection that could not listen, such as one to a standby.
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _serve(self, session: Session) -> None:
         # These transactions only carry notifications, and need not wait for the disk.
         await session.fetch("SELECT set_config('synchronous_commit', 'off', false)")
         session.raw.add_termination_listener(lambda _: self._news.set())
-        await session.raw.add_listener(READY, self._heard)  # type: ignore[arg-type] # The stubs want a pool's proxy.
-        await session.raw.add_listener(QUEUE, self._changed)
+        await session.listen(READY, self._heard)
+        await session.listen(QUEUE, self._changed)
         # Whatever was changed before we listened may be in the cache.
         self._cache.clear()
         self.listening.set()

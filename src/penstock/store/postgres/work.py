@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_TAKE_TURN = "SELECT penstock.take_turn($1)"
 _KEPT = "SELECT result, penstock.confirm(expires_at) FROM penstock.work_outcome WHERE key = $1"
 _KEEP = "INSERT INTO penstock.work_outcome (key, expires_at, result) VALUES ($2, penstock.now_ms($1) + $3::bigint, $4)"
 
@@ -75,6 +76,7 @@ class Work:
         self, action: Callable[[Session], Awaitable[Result]], result_type: type[Result], key: bytes, *, repeated: bool
     ) -> Result:
         async with self._pool.session() as session, session.transaction():
+            await session.fetch(_TAKE_TURN, key)
             if repeated:
                 kept = await session.fetchval(_KEPT, key)
                 if kept is not None:

@@ -23,10 +23,14 @@ class Checkpoints:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        # Opened here, where a failure is told: without its thread, commits would wait for it without end.
+        self._db = apsw.Connection(path)
+        # A connection that has read nothing does not know of the log, and would copy nothing without a word.
+        self._db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         self._begin_at_pages = WAL_PAGES_MAX
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._copied = threading.Event()
+        self._copied.set()
         self._copying = False
         self._thread = threading.Thread(target=self._copy_all, name="penstock-checkpoint", daemon=True)
         self._thread.start()
@@ -41,9 +45,13 @@ class Checkpoints:
             self._asked.put(True)
         return False
 
+    def wait(self) -> None:
+        """Return once nothing is being copied beside the commits."""
+        self._copied.wait()
+
     def finish(self, db: apsw.Connection) -> None:
         """Copy the rest of the log, so that the next transaction begins it anew."""
-        self._copied.wait()
+        self.wait()
         self._copying = False
         try:
             pages, copied = db.wal_checkpoint()
@@ -57,15 +65,11 @@ class Checkpoints:
         """End the thread, after what it is doing."""
         self._asked.put(False)
         self._thread.join()
+        self._db.close()
 
     def _copy_all(self) -> None:
-        db = apsw.Connection(self._path)
-        try:
-            db.wal_autocheckpoint(0)
-            while self._asked.get():
-                # As in `finish`, which does what this leaves undone.
-                with contextlib.suppress(apsw.Error):
-                    db.wal_checkpoint()
-                self._copied.set()
-        finally:
-            db.close()
+        while self._asked.get():
+            # As in `finish`, which does what this leaves undone.
+            with contextlib.suppress(apsw.Error):
+                self._db.wal_checkpoint()
+            self._copied.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.store.sqlite.positions import end_position, first_position, first_tracked_position
+from penstock.store.sqlite.screen import BYTES_PER_PASS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,9 +13,6 @@ if TYPE_CHECKING:
     from penstock.store.sqlite.contents import Contents
     from penstock.store.sqlite.deliveries import Deliveries
     from penstock.store.sqlite.transaction import Transaction
-
-BYTES_PER_PASS_MAX = 8 * 1024 * 1024
-"""How many bytes of bodies a pass frees: SQLite walks over every page of a large one."""
 
 # octet_length tells a body's size without reading it.
 _IN_LANE = """

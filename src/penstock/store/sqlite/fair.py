@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.store.sqlite.positions import sequence_of
-from penstock.store.sqlite.rows import ROW_COLUMNS, Row, leased_message
+from penstock.store.sqlite.rows import ONE_ROW, Row, leased_message
 
 if TYPE_CHECKING:
     from penstock.domain.message import Message
@@ -20,10 +20,6 @@ SELECT id, name, in_flight, head FROM message_group
 WHERE partition = ? AND ready_at_ms IS NULL AND head IS NOT NULL
 ORDER BY in_flight, head LIMIT 1
 """
-
-_HEAD = f"""
-SELECT {ROW_COLUMNS} FROM delivery AS d JOIN message AS m ON m.position = d.position WHERE d.position = ?
-"""  # noqa: S608  # The columns are our own text.
 
 
 class Fair:
@@ -59,7 +55,7 @@ class Fair:
             if plain is not None and (0, sequence_of(plain[0])) < (in_flight, sequence_of(head)):
                 messages += self._ungrouped.lease(1, lease_ms, 1)
                 continue
-            rows: list[Row] = self._db.execute(_HEAD, (head,)).fetchall()  # type: ignore[assignment]  # As its columns.
+            rows: list[Row] = self._db.execute(ONE_ROW, (head,)).fetchall()  # type: ignore[assignment]  # As its columns.
             for row in self._screen.sift(rows, name):
                 self._deliveries.lease_again(self._contents, [(head, row[8] or 0, group_id)], lease_ms)
                 self._groups.refresh(self._contents, group_id, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from penstock.store.sqlite.rows import ROW_COLUMNS, Row, leased_message
+from penstock.store.sqlite.rows import ROW_COLUMNS, ROWS_PER_PAGE, Row, leased_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Fifo:
         return messages
 
     def visible(self, count: int) -> Iterator[tuple[int, str, list[Row]]]:
-        """Give groups, each with its first messages, up to `count` messages. What becomes of them is the caller's."""
+        """Give up to `count` messages in pages, each of one group, from its first on. They are the caller's to take."""
         while count > 0 and not self._screen.cut:
             group = self._db.execute(
                 _READY, (self._contents.partition, self._transaction.now_ms, *self._after)
@@ -78,29 +78,28 @@ class Fifo:
             if group_id in self._visited:
                 continue  # A lease of no length left it ready, at a later instant.
             self._visited.add(group_id)
-            rows = self._first_of(group_id, name, count)
-            count -= len(rows)
-            if rows:
+            for rows in self._first_of(group_id, name, count):
+                count -= len(rows)
                 yield group_id, name, rows
 
     def save(self) -> None:
         """Nothing is left to be written."""
 
-    def _first_of(self, group_id: int, group: str, count: int) -> list[Row]:
-        """Return a group's first messages, up to the first that is hidden."""
-        found: list[Row] = []
-        after, page = 0, count
+    def _first_of(self, group_id: int, group: str, count: int) -> Iterator[list[Row]]:
+        """Give a group's first messages, up to the first that is hidden, page by page."""
+        after, page = 0, min(count, ROWS_PER_PAGE)
         while page > 0 and not self._screen.cut:
             rows: list[Row] = self._db.execute(_IN_ORDER, (group_id, after, page)).fetchall()  # type: ignore[assignment]
             shown = list(takewhile(self._is_visible, rows))
             good = self._screen.sift(shown, group)
-            found += good
-            if len(shown) < page:
-                break
+            sifted = len(good) < len(shown)
+            if good:
+                yield good[:count]
+            count -= len(good)
+            if len(shown) < page or count <= 0:
+                return
             after = rows[-1][0]
-            missing = count - len(found)
-            page = self._screen.page(missing) if len(good) < len(shown) and missing > 0 else missing
-        return found[:count]
+            page = self._screen.page(min(count, ROWS_PER_PAGE)) if sifted else min(count, ROWS_PER_PAGE)
 
     def _is_visible(self, row: Row) -> bool:
         # What came due may not have been settled yet.

@@ -41,6 +41,8 @@ FROM carray(?) AS wanted
     LEFT JOIN message_group AS g ON g.id = d.group_id
 """  # noqa: S608  # The columns are our own text.
 
+_QUEUE_ID_BYTES = 8
+
 
 class Source(Protocol):
     """Where a run of leases takes its messages from, by the rules of a kind of queue."""
@@ -177,11 +179,12 @@ class Leases:
 
     def _lease(self, run: _Run, call: Lease) -> Leased:
         run.ahead -= call.count
-        key = None if call.attempt is None else LEASED + call.attempt
+        key = None if call.attempt is None else _outcome_key(call.queue, call.attempt)
         if key in run.kept:
             run.repeated.append(call)
             return Leased([])
-        contents = self.settle(call.queue)
+        # Once in a run: what it works through stays bounded, and its source has seen all that was settled.
+        contents = self.settle(call.queue) if run.source is None else self._contents.of(call.queue.id)
         if key is not None and (again := self._lease_again(call, key, contents)):
             return Leased(again)
         room = self._room(call.queue, contents, run.source)
@@ -249,3 +252,8 @@ class Leases:
         if not messages:
             self._outcomes.forget(key)
         return messages
+
+
+def _outcome_key(queue: Queue, attempt: AttemptKey) -> AttemptKey:
+    """Make the key of a lease's outcome. It names positions, which another queue may have after this one is gone."""
+    return LEASED + queue.id.to_bytes(_QUEUE_ID_BYTES) + attempt

@@ -10,7 +10,8 @@ from penstock.domain.errors import MoveTaskDoesNotExist, QueueDoesNotExist, Unsu
 from penstock.domain.limits import SECOND_MS
 from penstock.domain.move import MoveFailure, MoveStatus, MoveTask
 from penstock.domain.queue import QueueName
-from penstock.store.sqlite.rows import ROW_COLUMNS, Row
+from penstock.store.sqlite.rows import ONE_ROW, ROWS_PER_PAGE, Row
+from penstock.store.sqlite.screen import BYTES_PER_PASS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,14 +60,12 @@ _NEXT_DUE = "SELECT min(due_at_ms) FROM move_task WHERE status = 'RUNNING'"
 
 _ADVANCE = "UPDATE move_task SET moved = moved + ?, status = ?, failure = ?, due_at_ms = ? WHERE number = ?"
 
-_GROUPED = f"""
-SELECT {ROW_COLUMNS}, g.name
-FROM message_group AS g
-    CROSS JOIN delivery AS d ON d.group_id = g.id AND d.state = 0
-    CROSS JOIN message AS m ON m.position = d.position
+_GROUPED = """
+SELECT d.position, g.name
+FROM message_group AS g CROSS JOIN delivery AS d ON d.group_id = g.id AND d.state = 0
 WHERE g.partition = ? AND g.ready_at_ms IS NULL AND g.head IS NOT NULL
 LIMIT ?
-"""  # noqa: S608  # Our own text.
+"""
 
 
 class _Running(NamedTuple):
@@ -77,9 +76,10 @@ class _Running(NamedTuple):
 
 
 class _Step:
-    """What one step of a task takes from its source and puts elsewhere."""
+    """What one step of a task takes from its source and puts elsewhere, up to about `bytes_left`."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_left: int) -> None:
+        self.bytes_left = bytes_left
         self.taken: list[tuple[int, int | None, int | None]] = []
         self.stored: list[MessageRow] = []
         self.arrived: dict[int, int] = {}
@@ -155,16 +155,17 @@ class Moves:
     def advance(self) -> int | None:
         """Do a step of the tasks that are due, all together within one step's bound; the others stay due."""
         now_ms = self._transaction.now_ms
-        rows_left = self._limits.sweep_rows_max
+        rows_left, bytes_left = self._limits.sweep_rows_max, BYTES_PER_PASS_MAX
         for row in list(self._db.execute(_DUE, (now_ms,))):
-            if rows_left <= 0:
+            if rows_left <= 0 or bytes_left <= 0:
                 break
-            rows_left -= self._advance(_Running._make(row), rows_left)
+            step = self._advance(_Running._make(row), rows_left, bytes_left)
+            rows_left, bytes_left = rows_left - len(step.taken), step.bytes_left
         due_at_ms: int | None = self._db.execute(_NEXT_DUE).get
         return None if due_at_ms is None else max(0, due_at_ms - now_ms)
 
-    def _advance(self, task: _Running, rows_max: int) -> int:
-        """Do one step, and tell how many messages it moved."""
+    def _advance(self, task: _Running, rows_max: int, bytes_max: int) -> _Step:
+        """Do one step, and return it."""
         now_ms = self._transaction.now_ms
         count = rows_max if task.rate is None else min(rows_max, max(1, task.rate // STEPS_PER_SECOND))
         source = self._queues.by_id(task.source_id)
@@ -172,12 +173,14 @@ class Moves:
         # It is taken to be moved, not to be delivered: receive counts do not matter.
         alive = msgspec.structs.replace(source, attributes=msgspec.structs.replace(source.attributes, redrive=None))
         screen = self._leases.screen(alive, contents)
-        step = _Step()
+        step = _Step(bytes_max)
         for row, group, ungrouped in self._visible(screen, count):
             if not self._move(task, row, group, step):
                 break
             if ungrouped is not None:
                 ungrouped.take(1)
+            if step.bytes_left <= 0:
+                break
         self._arrivals.store(step.stored)
         self._deliveries.remove(contents, step.taken)
         for queue_id, arrived in step.arrived.items():
@@ -187,11 +190,12 @@ class Moves:
         status = MoveStatus.RUNNING
         if step.failure is not None:
             status = MoveStatus.FAILED
-        elif (moved < count or not contents.visible) and not (screen.cut or self._leases.unsettled(source, contents)):
-            status = MoveStatus.COMPLETED
+        elif not (screen.cut or self._leases.unsettled(source, contents)):
+            ran_out = moved < count and step.bytes_left > 0
+            status = MoveStatus.COMPLETED if ran_out or not contents.visible else MoveStatus.RUNNING
         pause_ms = 0 if task.rate is None else -(-moved * SECOND_MS // task.rate)
         self._db.execute(_ADVANCE, (moved, status, step.failure, now_ms + pause_ms, task.number))
-        return moved
+        return step
 
     def _visible(self, screen: Screen, count: int) -> Iterator[tuple[Row, str | None, Ungrouped | None]]:
         """Give up to `count` visible messages with their groups, and where a message without a group is taken from."""
@@ -200,11 +204,13 @@ class Moves:
                 yield from ((Row._make(row), group, None) for row in rows)
             return
         ungrouped = self._leases.ungrouped(screen)
-        while count > 0 and (plain := ungrouped.peek(count)) is not None:
+        while count > 0 and (plain := ungrouped.peek(min(count, ROWS_PER_PAGE))) is not None:
             yield Row._make(plain), None, ungrouped
             count -= 1
         if count > 0 and screen.contents.groups:
-            for *columns, group in list(self._db.execute(_GROUPED, (screen.contents.partition, count))):
+            for position, group in list(self._db.execute(_GROUPED, (screen.contents.partition, count))):
+                columns = self._db.execute(ONE_ROW, (position,)).fetchone()
+                assert columns is not None
                 row = Row._make(columns)
                 if screen.sift([row], group):
                     yield row, group, None
@@ -228,6 +234,7 @@ class Moves:
             )
         )
         step.taken.append(row.delivery)
+        step.bytes_left -= len(row.body)
         step.arrived[target.queue_id] = step.arrived.get(target.queue_id, 0) + 1
         return True
 

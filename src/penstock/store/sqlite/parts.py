@@ -17,6 +17,7 @@ from penstock.store.sqlite.groups import Groups
 from penstock.store.sqlite.leases import Leases
 from penstock.store.sqlite.moves import Moves
 from penstock.store.sqlite.outcomes import Outcomes
+from penstock.store.sqlite.peeks import Peeks
 from penstock.store.sqlite.queues import Queues
 from penstock.store.sqlite.receipts import Receipts
 from penstock.store.sqlite.sweep import Sweep
@@ -58,6 +59,7 @@ class Parts:
             self.transaction, self.contents, self.deliveries, groups, expiry, dead_letters, outcomes, limits
         )
         self.receipts = Receipts(self.transaction, self.contents, self.deliveries, limits)
+        self.peeks = Peeks(self.transaction, self.contents, limits)
         self.moves = Moves(
             self.transaction, self.contents, self.queues, arrivals, self.deliveries, self.leases, ids, limits
         )

@@ -26,6 +26,13 @@ ROW_COLUMNS = (
 )
 """Those of `Row`, from message AS m and delivery AS d."""
 
+ONE_ROW = f"""
+SELECT {ROW_COLUMNS} FROM delivery AS d JOIN message AS m ON m.position = d.position WHERE d.position = ?
+"""  # noqa: S608  # Our own text.
+
+ROWS_PER_PAGE = 10
+"""How many messages to read at once where nobody knows their size or waits for all of them."""
+
 
 class Row(NamedTuple):
     """A message with its delivery, before the lease that is about to be made. A fresh message has no state."""

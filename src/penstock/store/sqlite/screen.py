@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 _PAGE_MAX = 100
 
+BYTES_PER_PASS_MAX = 8 * 1024 * 1024
+"""How many bytes of bodies a pass removes or moves: SQLite walks over every page of a large one."""
+
 
 class Screen:
     """Sifts the visible messages of one queue for one run of leases.
 
-    It takes away at most `rows_max` messages; then `cut` is set, and the run ends with what it has.
+    It takes away about `rows_max` messages or `BYTES_PER_PASS_MAX` at most; then `cut` is set, and the run ends with
+    what it has.
     """
 
     def __init__(
@@ -38,13 +42,15 @@ class Screen:
         self._deliveries = deliveries
         self._dead_letters = dead_letters
         self._rows_left = rows_max
+        self._bytes_left = BYTES_PER_PASS_MAX
+        self._largest_bytes = 1
         self._expired_ms = transaction.now_ms - queue.retention_ms
         self._deadline: tuple[int, int] | None = None
         self._deadline_known = queue.attributes.redrive is None
 
     def page(self, count: int) -> int:
         """Tell how many rows to fetch when `count` are wanted and some of the last ones were taken away."""
-        return max(count, min(_PAGE_MAX, self._rows_left))
+        return max(count, min(_PAGE_MAX, self._rows_left, self._bytes_left // self._largest_bytes))
 
     def sift(self, rows: list[Row], group: str | None = None) -> list[Row]:
         """Return the messages that may be delivered. `rows` have at least the columns of `Row`, and one group."""
@@ -53,19 +59,26 @@ class Screen:
             self._deadline = self._dead_letters.deadline(self.queue)
             self._deadline_known = True
         receives_max = self._deadline[0] if self._deadline else None
-        good, gone, dead = [], [], []
+        good: list[Row] = []
+        gone: list[Row] = []
+        dead: list[tuple[Row, str | None]] = []
         for row in rows:
             if row[2] <= expired_ms:
-                gone.append(Row._make(row).delivery)
+                gone.append(Row._make(row))
             elif receives_max is not None and row[11] >= receives_max:
-                gone.append(Row._make(row).delivery)
-                dead.append((Row._make(row), group))
+                gone.append(Row._make(row))
+                dead.append((gone[-1], group))
             else:
                 good.append(row)
         if gone:
             if dead and self._deadline:
                 self._dead_letters.bury(self.queue, self._deadline[1], dead)
-            self._deliveries.remove(self.contents, gone)
-            self._rows_left -= len(gone)
-            self.cut = self._rows_left <= 0
+            self._deliveries.remove(self.contents, [row.delivery for row in gone])
+            self._note_removed([len(row.body) for row in gone])
         return good
+
+    def _note_removed(self, sizes: list[int]) -> None:
+        self._rows_left -= len(sizes)
+        self._bytes_left -= sum(sizes)
+        self._largest_bytes = max(self._largest_bytes, *sizes)
+        self.cut = self._rows_left <= 0 or self._bytes_left <= 0

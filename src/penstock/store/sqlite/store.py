@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
-    from penstock.domain.message import Draft, Refused, SendResult, VisibilityChange
+    from penstock.domain.message import Draft, MessageState, Refused, SendResult, VisibilityChange
     from penstock.domain.move import MoveTask
     from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
-    from penstock.store.port import AttemptKey, Leased
+    from penstock.store.port import AttemptKey, Leased, Peek
     from penstock.store.sqlite.calls import Call
 
 _log = logging.getLogger(__name__)
@@ -151,7 +151,8 @@ class SqliteStore:
             return await self._verb("lease", call)
         except asyncio.CancelledError:
             # Cancelled before its turn, it was not done; during the commit, that sees to it; else the answer had come.
-            if call.answer is not None and not call.future.cancelled():
+            # If that was a failure, the receipts were never given, and may be another's by now.
+            if call.answer is not None and not call.future.cancelled() and call.future.exception() is None:
                 call.abandoned()
             raise
 
@@ -163,6 +164,9 @@ class SqliteStore:
 
     async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
         return await self._verb("change_visibility", ChangeVisibility(queue, changes))
+
+    async def peek(self, queue: Queue, *, state: MessageState | None = None, after: int = 0, limit: int) -> Peek:
+        return await self._work(partial(self._parts.peeks.peek, queue, state, after, limit))
 
     def _give_back(self, queue: Queue, leased: Leased) -> None:
         """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""

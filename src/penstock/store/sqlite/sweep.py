@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.store.sqlite.expiry import BYTES_PER_PASS_MAX, first_rows
+from penstock.store.sqlite.expiry import first_rows
 from penstock.store.sqlite.positions import end_position, first_position
+from penstock.store.sqlite.screen import BYTES_PER_PASS_MAX
 
 if TYPE_CHECKING:
     from penstock.domain.limits import Limits
@@ -81,9 +82,10 @@ class Sweep:
     def _sweep_partition(self, partition: int) -> None:
         """Remove what is left of a purged or deleted queue; the step that finds nothing more frees its number."""
         low, high = first_position(partition), end_position(partition)
-        self._delete(_DELETE_GROUPS, (partition, self._rows_left))
+        # Groups go after their deliveries: a new group may take the id of one that is gone, and would have those.
+        self._delete(_DELETE_DELIVERIES, (low, high, self._rows_left))
         if self._rows_left > 0:
-            self._delete(_DELETE_DELIVERIES, (low, high, self._rows_left))
+            self._delete(_DELETE_GROUPS, (partition, self._rows_left))
         if self._rows_left <= 0:
             return
         rows = list(self._db.execute(_MESSAGES, (low, high, self._rows_left)))

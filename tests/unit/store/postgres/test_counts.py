@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from penstock.domain.clock import SystemClock
@@ -11,8 +12,10 @@ from penstock.domain.errors import OverLimit
 from penstock.domain.limits import Limits
 from penstock.store.postgres.counts import IN_FLIGHT_EXACT_MAX, InFlight
 from penstock.store.postgres.pinned import PinnedClock
+from penstock.store.postgres.store import CONNECTIONS_MAX
 from penstock.testing import ManualClock
-from tests.support.queues import counts, draft, lease, make_queue, on_both_kinds, send
+from tests.support.postgres import PostgresServer
+from tests.support.queues import counts, draft, lease, lease_bodies, make_queue, on_both_kinds, send
 from tests.unit.store.postgres.conftest import OpenNode
 
 LARGE = 100 * IN_FLIGHT_EXACT_MAX
@@ -76,3 +79,20 @@ async def test_counts_at_the_same_time_share_one_query(open_node: OpenNode) -> N
     queue = await make_queue(store)
     await send(store, queue, "a")
     assert await asyncio.gather(*(counts(store, queue) for _ in range(20))) == [(1, 0, 0)] * 20
+
+
+async def test_counts_that_take_long_leave_connections_to_others(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    store = await open_node()
+    queue = await make_queue(store)
+    many = [await make_queue(store, f"{number}.fifo") for number in range(2 * CONNECTIONS_MAX)]
+    obstacle = await asyncpg.connect(postgres_server.dsn(database))
+    async with obstacle.transaction():
+        await obstacle.execute("LOCK TABLE penstock.fifo_message IN ACCESS EXCLUSIVE MODE")
+        counting = asyncio.gather(*(counts(store, one) for one in many))
+        async with asyncio.timeout(5):
+            await send(store, queue, "a")
+            assert await lease_bodies(store, queue) == ["a"]
+    await obstacle.close()
+    assert await counting == [(0, 0, 0)] * len(many)

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.domain.limits import Limits
 from penstock.store.port import Store
 from tests.support.postgres import PostgresServer
-from tests.support.queues import attempt_key, counts, delete, draft, lease, make_queue, on_both_kinds, send
+from tests.support.queues import attempt_key, bodies, counts, delete, draft, lease, make_queue, on_both_kinds, send
+from tests.unit.store.postgres.conftest import OpenNode
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND wait_event = 'SyncRep'"
+PROBE = "SELECT pg_logical_emit_message(true, 'penstock', 'a commit that has to be replicated')"
+PROBED = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND wait_event = 'SyncRep'"
 GIVE_UP = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE datname = '{}' AND wait_event = 'SyncRep'"
 
 
@@ -21,6 +25,7 @@ class Standby:
     def __init__(self, server: PostgresServer, database: str) -> None:
         self._server = server
         self._database = database
+        self._probe: asyncio.Task[str] | None = None
 
     async def is_waited_for(self) -> None:
         async with asyncio.timeout(10):
@@ -34,7 +39,24 @@ class Standby:
     async def _ask(self, question: str) -> str:
         return await asyncio.to_thread(self._server.psql, question.format(self._database))
 
-    def needed(self, name: str) -> None:
+    async def goes_away(self) -> None:
+        """Return once commits wait for it: the server takes a moment to know that they have to."""
+        self._need("away")
+        async with asyncio.timeout(10):
+            while self._probe is None or self._probe.done():
+                self._probe = asyncio.create_task(asyncio.to_thread(self._server.psql, PROBE))
+                while not self._probe.done() and await self._ask(PROBED) == "0":
+                    pass
+
+    async def comes_back(self) -> None:
+        self.is_needed_no_longer()
+        assert self._probe is not None
+        await self._probe
+
+    def is_needed_no_longer(self) -> None:
+        self._need("")
+
+    def _need(self, name: str) -> None:
         self._server.psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
         self._server.psql("SELECT pg_reload_conf()")
 
@@ -43,13 +65,13 @@ class Standby:
 def standby(postgres_server: PostgresServer, database: str) -> Iterator[Standby]:
     standby = Standby(postgres_server, database)
     yield standby
-    standby.needed("")
+    standby.is_needed_no_longer()
 
 
 @on_both_kinds
 async def test_an_append_is_acknowledged_only_once_it_is_replicated(store: Store, standby: Standby, name: str) -> None:
     queue = await make_queue(store, name)
-    standby.needed("away")
+    await standby.goes_away()
     append = asyncio.create_task(store.append(queue, [draft("a", group="g")]))
     for _ in range(2):
         await standby.is_waited_for()
@@ -57,7 +79,7 @@ async def test_an_append_is_acknowledged_only_once_it_is_replicated(store: Store
         # It has been committed here, and the server said so; yet the store waits again.
         await standby.is_waited_for()
         assert not append.done()
-    standby.needed("")
+    await standby.comes_back()
     [answer] = await append
     [message] = await lease(store, queue)
     assert message.message_id == getattr(answer, "message_id", None)
@@ -68,37 +90,73 @@ async def test_a_delete_is_acknowledged_only_once_it_is_replicated(store: Store,
     queue = await make_queue(store)
     await send(store, queue, "a")
     [message] = await lease(store, queue)
-    standby.needed("away")
+    await standby.goes_away()
     deletion = asyncio.create_task(delete(store, queue, message))
     await standby.is_waited_for()
     await standby.is_given_up()
     await standby.is_waited_for()
     assert not deletion.done()
-    standby.needed("")
+    await standby.comes_back()
     assert await deletion == [None]
+
+
+@on_both_kinds
+async def test_that_a_message_is_gone_is_acknowledged_only_once_it_is_replicated(
+    store: Store, standby: Standby, name: str
+) -> None:
+    """The one who deleted it may have been told that this is unknown, and asks again."""
+    queue = await make_queue(store, name)
+    await send(store, queue, "a")
+    [message] = await lease(store, queue)
+    assert await delete(store, queue, message) == [None]
+    await standby.goes_away()
+    again = asyncio.create_task(delete(store, queue, message))
+    await standby.is_waited_for()
+    assert not again.done()
+    await standby.comes_back()
+    assert await again == [None]
+
+
+async def test_a_step_of_a_move_that_is_not_known_to_be_replicated_is_followed_by_one_with_ids_of_its_own(
+    open_node: OpenNode, standby: Standby
+) -> None:
+    store = await open_node(limits=Limits(sweep_rows_max=1))
+    source, destination = await make_queue(store, "dead"), await make_queue(store, "orders")
+    await send(store, source, "a", "b")
+    await store.start_move("task", source, destination, None)
+    await standby.goes_away()
+    moving = asyncio.create_task(store.advance_moves())
+    await standby.is_waited_for()
+    await standby.is_given_up()
+    await standby.is_waited_for()
+    await standby.comes_back()
+    await moving
+    messages = await lease(store, destination)
+    assert sorted(bodies(messages)) == ["a", "b"]
+    assert len({message.message_id for message in messages}) == 2
 
 
 async def test_an_earlier_answer_is_given_only_once_it_is_replicated(store: Store, standby: Standby) -> None:
     """The first attempt may have been committed here only; whoever repeats its answer vouches for it."""
     queue, key = await make_queue(store), attempt_key("send")
     first = await store.append(queue, [draft("a")], attempt=key)
-    standby.needed("away")
+    await standby.goes_away()
     again = asyncio.create_task(store.append(queue, [draft("a")], attempt=key))
     await standby.is_waited_for()
     assert not again.done()
-    standby.needed("")
+    await standby.comes_back()
     assert await again == first
 
 
 async def test_a_change_of_a_queue_is_acknowledged_only_once_it_is_replicated(store: Store, standby: Standby) -> None:
     queue = await make_queue(store)
-    standby.needed("away")
+    await standby.goes_away()
     save = asyncio.create_task(store.save_queue(queue, tags={"team": "blue"}))
     await standby.is_waited_for()
     await standby.is_given_up()
     await standby.is_waited_for()
     assert not save.done()
-    standby.needed("")
+    await standby.comes_back()
     saved = await save
     assert saved is not None
     assert saved.revision == queue.revision + 1

@@ -36,6 +36,16 @@ KILL = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'penstock'
 """
 
+FAIL_ONCE = """
+CREATE SEQUENCE looked;
+CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('public.looked') = 1 THEN RAISE 'this attempt fails'; END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER fail_once BEFORE UPDATE ON penstock.lease_outcome FOR EACH ROW EXECUTE FUNCTION fail_once();
+"""
+
 
 @pytest.fixture
 def lose(failpoints: Failpoints, postgres_server: PostgresServer, database: str) -> Callable[[str], None]:
@@ -96,6 +106,18 @@ async def test_a_lease_gives_what_it_took(store: Store, lose: Lose, name: str) -
     assert [(message.receipt, message.receive_count) for message in messages] == [(1, 1), (1, 1)]
     assert await delete(store, queue, *messages) == [None, None]
     assert await lease_bodies(store, queue) == ["c"]
+
+
+async def test_leases_that_are_found_again_one_by_one_after_an_error_give_what_they_took(
+    store: Store, lose: Lose, postgres_server: PostgresServer, database: str
+) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, *(str(number) for number in range(10)))
+    postgres_server.psql(FAIL_ONCE, database)
+    lose("lease")
+    answers = await asyncio.gather(*(lease(store, queue, 1) for _ in range(5)))
+    assert len({body for answer in answers for body in bodies(answer)}) == 5
+    assert await counts(store, queue) == (5, 5, 0)
 
 
 async def test_leases_that_shared_a_transaction_share_it_out_as_before(store: Store, lose: Lose) -> None:

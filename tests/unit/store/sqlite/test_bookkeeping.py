@@ -57,7 +57,8 @@ WHERE m.position <= c.cursor AND NOT EXISTS (SELECT 1 FROM delivery AS d WHERE d
 """
 
 FAIR_GROUPS = """
-SELECT count(*) FROM message_group AS g WHERE ready_at_ms IS NULL AND (
+SELECT count(*) FROM message_group AS g
+WHERE ready_at_ms IS NULL AND partition IN (SELECT partition FROM queue) AND (
     head IS NOT (SELECT min(position) FROM delivery WHERE group_id = g.id AND state = 0)
     OR in_flight <> (SELECT count(*) FROM delivery WHERE group_id = g.id AND state = 1))
 """
@@ -242,3 +243,34 @@ async def test_more_than_one_pass_comes_due_at_once(open_store: OpenStore, clock
         found += bodies(leased.messages)
         assert len(found) == 8 or leased.next_in_ms == 0
     assert sorted(found) == list("abcdefgh")
+
+
+@pytest.mark.parametrize(("name", "group"), [("dead", None), ("dead", "g"), ("dead.fifo", "g")])
+async def test_large_bodies_are_moved_a_few_at_a_time(open_store: OpenStore, name: str, group: str | None) -> None:
+    store = await open_store()
+    dead = await make_queue(store, name)
+    orders = await make_queue(store, name.replace("dead", "orders"))
+    for _ in range(12):
+        await send(store, dead, "x" * 1_048_576, group=group)
+    await store.start_move("task", dead, orders, None)
+    assert await store.advance_moves() == 0
+    assert await counts(store, orders) == (8, 0, 0)
+    assert await store.advance_moves() is None
+    assert await counts(store, orders) == (12, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_large_bodies_expire_a_few_at_a_time(
+    path: Path, open_store: OpenStore, clock: ManualClock, name: str
+) -> None:
+    store = await open_store()
+    queue = await make_queue(store, name, retention_s=60)
+    for _ in range(40):
+        await send(store, queue, "x" * 1_048_576)
+    await clock.advance(seconds=60)
+    leased = await store.lease(queue, count=10, lease_ms=1_000)
+    assert (leased.messages, leased.next_in_ms) == ([], 0)
+    await store.close()
+    db = apsw.Connection(str(path))
+    assert 15 <= db.execute("SELECT count(*) FROM message").get < 40
+    db.close()

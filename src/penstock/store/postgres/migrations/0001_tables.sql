@@ -146,7 +146,8 @@ CREATE TABLE penstock.lease_outcome (
     key bytea PRIMARY KEY,
     expires_at bigint NOT NULL,
     positions bigint[] NOT NULL,
-    receipts int[] NOT NULL
+    receipts int[] NOT NULL,
+    again boolean NOT NULL DEFAULT false        -- given to a second caller: the first has no right to give it back any more
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX lease_outcome_expiry ON penstock.lease_outcome (expires_at);
 
@@ -156,6 +157,11 @@ CREATE TABLE penstock.work_outcome (            -- of visibility changes and adm
     result bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX work_outcome_expiry ON penstock.work_outcome (expires_at);
+
+-- An attempt whose connection was lost may still be running, and may yet be committed: whoever comes next with its key
+-- waits here until it has ended, and only then looks for what it left.
+CREATE FUNCTION penstock.take_turn(p_key bytea) RETURNS void LANGUAGE sql AS
+$$ SELECT pg_advisory_xact_lock(hashtextextended(encode(p_key, 'hex'), 1)) $$;
 
 -- An answer that was found and not written by this very transaction may have been committed here and not yet on a
 -- synchronous standby. A row of our own makes this transaction's commit wait until the standby has both.

@@ -189,16 +189,17 @@ BEGIN
     SELECT count(*) INTO moved FROM dead;
 END $$;
 
--- Leases with one key take turns, so that the second finds the outcome of the first. What several leases do together they
--- do without looking for outcomes one by one: if any has one, they are all refused, and are each done again by itself.
-CREATE FUNCTION penstock.take_turns(p_pinned bigint, p_keys bytea[], p_asked boolean[], p_again boolean) RETURNS void
+-- Leases with one key take turns, so that the second finds the outcome of the first; and so do the attempts at one batch.
+-- What several leases do together they do without looking for outcomes one by one: if any has one, be it expired, they are
+-- all refused, and are each done again by itself.
+CREATE FUNCTION penstock.take_turns(p_batch bytea, p_keys bytea[], p_asked boolean[], p_again boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM penstock.take_turn(p_batch);
     PERFORM pg_advisory_xact_lock(k.hash) FROM (
         SELECT DISTINCT hashtextextended(encode(u.key, 'hex'), 1) AS hash FROM unnest(p_keys, p_asked) u(key, asked)
-         WHERE u.asked OR p_again ORDER BY 1 OFFSET 0) k;
-    IF NOT p_again AND EXISTS (
-        SELECT FROM penstock.lease_outcome o WHERE o.key = ANY (p_keys) AND o.expires_at > penstock.now_ms(p_pinned)) THEN
+         WHERE u.asked ORDER BY 1 OFFSET 0) k;
+    IF NOT p_again AND EXISTS (SELECT FROM penstock.lease_outcome o WHERE o.key = ANY (p_keys)) THEN
         RAISE unique_violation USING MESSAGE = 'a lease with this attempt key was made before';
     END IF;
 END $$;
@@ -207,6 +208,7 @@ CREATE FUNCTION penstock.lease(
     p_pinned bigint,
     p_window bigint,
     p_in_flight_max int,
+    p_batch bytea,                              -- names the call, the same on each attempt at it
     -- one element for each lease, sorted by request
     p_keys bytea[],
     p_asked boolean[],                          -- whether the caller gave the key, and may have used it before
@@ -246,7 +248,7 @@ DECLARE
     v_moved int;
     v_count int;
 BEGIN
-    PERFORM penstock.take_turns(p_pinned, p_keys, p_asked, p_again);
+    PERFORM penstock.take_turns(p_batch, p_keys, p_asked, p_again);
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
@@ -388,8 +390,8 @@ DECLARE
     v_positions bigint[];
     v_receipts int[];
 BEGIN
-    SELECT o.positions, o.receipts INTO v_positions, v_receipts FROM penstock.lease_outcome o
-     WHERE o.key = p_key AND o.expires_at > p_now;
+    UPDATE penstock.lease_outcome o SET again = true WHERE o.key = p_key AND o.expires_at > p_now
+    RETURNING o.positions, o.receipts INTO v_positions, v_receipts;
     RETURN QUERY
         WITH given AS (
             UPDATE penstock.message m SET visible_at = greatest(m.visible_at, p_now + p_lease)
@@ -407,7 +409,8 @@ BEGIN
     END IF;
 END $$;
 
--- Delete by receipt; returns the queues that are missing. Entries are sorted, so that calls never wait in a circle.
+-- Delete by receipt; returns the queues that are missing. Entries are sorted, so that calls never wait in a circle. What is
+-- gone already is a success too, and so must be as durable as if this call had deleted it.
 CREATE FUNCTION penstock.delete(p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -415,6 +418,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     v_partitions int[] := penstock.partitions_of(p_queues, false);
+    v_deleted int;
 BEGIN
     WITH gone AS (
         DELETE FROM penstock.message m
@@ -422,6 +426,10 @@ BEGIN
          WHERE m.partition = u.partition AND m.position = u.position AND m.receipt = u.receipt
         RETURNING m.position)
     DELETE FROM penstock.body b USING gone g WHERE b.position = g.position;
+    GET DIAGNOSTICS v_deleted = ROW_COUNT;
+    IF v_deleted < cardinality(p_positions) THEN
+        PERFORM penstock.confirm(penstock.now_ms(NULL));
+    END IF;
     RETURN ARRAY(SELECT DISTINCT u.queue FROM unnest(p_queues, v_partitions) u(queue, partition) WHERE u.partition IS NULL);
 END $$;
 
@@ -440,6 +448,7 @@ DECLARE
     v_now bigint;
     v_codes int[];
 BEGIN
+    PERFORM penstock.take_turn(p_key);
     IF p_repeated THEN
         v_codes := penstock.kept_codes(p_key);
         IF v_codes IS NOT NULL THEN

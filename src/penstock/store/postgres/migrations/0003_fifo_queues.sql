@@ -222,6 +222,7 @@ CREATE FUNCTION penstock.lease_fifo(
     p_pinned bigint,
     p_window bigint,
     p_in_flight_max int,
+    p_batch bytea,
     -- as for standard queues, but each request is one lease
     p_keys bytea[], p_asked boolean[], p_request int[], p_shares int[], p_again boolean,
     p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
@@ -266,7 +267,7 @@ DECLARE
     v_idle int := 0;                            -- the last request that found nothing at all
     v_idle_next_in bigint;
 BEGIN
-    PERFORM penstock.take_turns(p_pinned, p_keys, p_asked, p_again);
+    PERFORM penstock.take_turns(p_batch, p_keys, p_asked, p_again);
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
@@ -443,8 +444,8 @@ DECLARE
     v_receipts int[];
     v_groups bigint[];
 BEGIN
-    SELECT o.positions, o.receipts INTO v_positions, v_receipts FROM penstock.lease_outcome o
-     WHERE o.key = p_key AND o.expires_at > p_now;
+    UPDATE penstock.lease_outcome o SET again = true WHERE o.key = p_key AND o.expires_at > p_now
+    RETURNING o.positions, o.receipts INTO v_positions, v_receipts;
     v_groups := ARRAY(
         SELECT DISTINCT m.group_id FROM penstock.fifo_message m
          WHERE m.partition = p_partition AND m.position = ANY (v_positions));
@@ -515,6 +516,7 @@ DECLARE
     v_partitions int[] := penstock.partitions_of(p_queues, true);
     v_groups bigint[] := penstock.lock_groups_of(v_partitions, p_positions);
     v_now bigint := penstock.now_ms(p_pinned);
+    v_deleted int;
 BEGIN
     WITH gone AS (
         DELETE FROM penstock.fifo_message m
@@ -522,6 +524,10 @@ BEGIN
          WHERE m.partition = u.partition AND m.position = u.position AND m.receipt = u.receipt AND m.visible_at > v_now
         RETURNING m.position)
     DELETE FROM penstock.body b USING gone g WHERE b.position = g.position;
+    GET DIAGNOSTICS v_deleted = ROW_COUNT;
+    IF v_deleted < cardinality(p_positions) THEN
+        PERFORM penstock.confirm(v_now);
+    END IF;
     codes := ARRAY(
         SELECT CASE WHEN u.partition IS NULL THEN 5
                     WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 0
@@ -546,6 +552,7 @@ DECLARE
     v_now bigint;
     v_codes int[];
 BEGIN
+    PERFORM penstock.take_turn(p_key);
     IF p_repeated THEN
         v_codes := penstock.kept_codes(p_key);
         IF v_codes IS NOT NULL THEN

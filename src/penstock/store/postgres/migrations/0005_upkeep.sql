@@ -1,12 +1,13 @@
 -- Upkeep: each function removes at most p_rows rows of what no verb shows any more, and says how many they were.
 
--- Messages of a purged or deleted queue.
+-- Messages of a purged or deleted queue, and then its groups.
 CREATE FUNCTION penstock.sweep_partition(p_partition int, p_fifo boolean, p_rows int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off
 AS $$
 DECLARE
     v_positions bigint[];
+    v_groups int := 0;
 BEGIN
     IF p_fifo THEN
         v_positions := ARRAY(SELECT m.position FROM penstock.fifo_message m WHERE m.partition = p_partition
@@ -15,6 +16,7 @@ BEGIN
         IF v_positions = '{}' THEN
             DELETE FROM penstock.fifo_group g WHERE g.id = ANY (ARRAY(
                 SELECT x.id FROM penstock.fifo_group x WHERE x.partition = p_partition LIMIT p_rows FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS v_groups = ROW_COUNT;
         END IF;
     ELSE
         v_positions := ARRAY(SELECT m.position FROM penstock.message m WHERE m.partition = p_partition
@@ -22,7 +24,7 @@ BEGIN
         DELETE FROM penstock.message m WHERE m.partition = p_partition AND m.position = ANY (v_positions);
     END IF;
     DELETE FROM penstock.body b WHERE b.position = ANY (v_positions);
-    RETURN cardinality(v_positions);
+    RETURN cardinality(v_positions) + v_groups;
 END $$;
 
 -- Expired messages of a queue, whatever their state: the oldest come first by the primary key. Says how many they were,

@@ -15,23 +15,24 @@ SELECT id, retention_ms FROM penstock.queue WHERE id > $1 ORDER BY id LIMIT $2
 SELECT * FROM penstock.sweep_expired($1, $2, $3)
 
 -- :append_outcomes
+-- Here and below, now is asked for once: compared to a clock that moves, every row would be looked at, due or not.
 WITH gone AS (
     DELETE FROM penstock.append_outcome WHERE key = ANY (ARRAY(
-        SELECT key FROM penstock.append_outcome WHERE expires_at <= penstock.now_ms($1) AND expires_at >= $2
+        SELECT key FROM penstock.append_outcome WHERE expires_at <= (SELECT penstock.now_ms($1)) AND expires_at >= $2
          ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING expires_at)
 SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 
 -- :lease_outcomes
 WITH gone AS (
     DELETE FROM penstock.lease_outcome WHERE key = ANY (ARRAY(
-        SELECT key FROM penstock.lease_outcome WHERE expires_at <= penstock.now_ms($1) AND expires_at >= $2
+        SELECT key FROM penstock.lease_outcome WHERE expires_at <= (SELECT penstock.now_ms($1)) AND expires_at >= $2
          ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING expires_at)
 SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 
 -- :work_outcomes
 WITH gone AS (
     DELETE FROM penstock.work_outcome WHERE key = ANY (ARRAY(
-        SELECT key FROM penstock.work_outcome WHERE expires_at <= penstock.now_ms($1) AND expires_at >= $2
+        SELECT key FROM penstock.work_outcome WHERE expires_at <= (SELECT penstock.now_ms($1)) AND expires_at >= $2
          ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING expires_at)
 SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 
@@ -39,7 +40,7 @@ SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 WITH gone AS (
     DELETE FROM penstock.deduplication d USING (
         SELECT queue_id, scope, deduplication_id FROM penstock.deduplication
-         WHERE expires_at <= penstock.now_ms($1) AND expires_at >= $2
+         WHERE expires_at <= (SELECT penstock.now_ms($1)) AND expires_at >= $2
          ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED) o
      WHERE d.queue_id = o.queue_id AND d.scope = o.scope AND d.deduplication_id = o.deduplication_id
     RETURNING d.expires_at)
@@ -48,7 +49,7 @@ SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 -- :names
 WITH gone AS (
     DELETE FROM penstock.deleted_queue WHERE arn = ANY (ARRAY(
-        SELECT arn FROM penstock.deleted_queue WHERE deleted_at <= penstock.now_ms($1) - $2::bigint
+        SELECT arn FROM penstock.deleted_queue WHERE deleted_at <= (SELECT penstock.now_ms($1)) - $2::bigint
          LIMIT $3 FOR UPDATE SKIP LOCKED)) RETURNING 1)
 SELECT count(*) FROM gone
 

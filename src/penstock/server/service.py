@@ -1,0 +1,166 @@
+"""One server: everything built from its settings, served until it is told to stop, and taken down again."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from penstock.broker.broker import Broker
+from penstock.domain.clock import ManualClock, SystemClock
+from penstock.domain.ids import RandomIds
+from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
+from penstock.server.access import Access
+from penstock.server.app import App, Monitors
+from penstock.server.config import StartFailure
+from penstock.server.counters import RequestCounters
+from penstock.server.declared_queues import make_declared_queues
+from penstock.server.http_server import HttpServer
+from penstock.server.metrics import Metrics
+from penstock.server.sqs import SqsEndpoint
+from penstock.store.opening import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.domain.clock import Clock
+    from penstock.server.config import ServerConfig
+    from penstock.store.port import Store
+
+
+class Service:
+    """One run of a server, on the event loop that `run` is called on. It leaves the process as it is.
+
+    `ready` is called with the server's URL once it takes requests.
+    """
+
+    def __init__(self, config: ServerConfig, ready: Callable[[str], None]) -> None:
+        self._config = config
+        self._announce = ready
+        self._server: HttpServer | None = None
+        self._stopped = False
+        self.clock = _clock(config)
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises `StartFailure` or a `PenstockError` about the store if it cannot start."""
+        self._config.check()
+        with _listener(self._config) as listener:
+            limits = _limits(self._config)
+            store = await open_store(self._config.store, clock=self.clock, ids=RandomIds(), limits=limits)
+            try:
+                await self._serve(store, self.clock, limits, listener)
+            finally:
+                await store.close()
+
+    def stop(self) -> None:
+        """End in good order, at whatever stage it is; asked a second time, without waiting for clients."""
+        self._stopped = True
+        if self._server is not None:
+            self._server.stop()
+
+    async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket) -> None:
+        config = self._config
+        ids = RandomIds()
+        async with Broker(store, clock=clock, ids=ids, limits=limits) as broker:
+            await make_declared_queues(broker.queues, config.queues)
+            counters = RequestCounters()
+            endpoint = SqsEndpoint(
+                broker,
+                region=config.region,
+                account=config.account,
+                scheme=config.scheme,
+                public_url=config.public_url,
+                ids=ids,
+                limits=limits,
+                access=_access(config, broker, clock),
+                counters=counters,
+            )
+            app = App(
+                broker,
+                store.ping,
+                Metrics(broker, counters, _places(config)),
+                region=config.region,
+                account=config.account,
+                clock=clock if isinstance(clock, ManualClock) else None,
+                monitors=Monitors(config.monitoring_token, required=bool(config.keys)),
+            )
+            url = _url(config, listener)
+            self._server = HttpServer(
+                endpoint.answer,
+                app,
+                ready=lambda: self._announce(url),
+                stopping=broker.end_waits,
+                tls=_tls(config),
+            )
+            if self._stopped:
+                return
+            try:
+                await self._server.serve(sockets=[listener])
+            except OSError as error:
+                if self._server.started:
+                    raise
+                raise _cannot_listen(config, error) from None
+
+
+def _access(config: ServerConfig, broker: Broker, clock: Clock) -> Access | None:
+    if not config.keys:
+        return None
+    secure = config.tls_certificate is not None
+    return Access(config.keys, broker.queues, clock, region=config.region, secure_transport=secure)
+
+
+def _places(config: ServerConfig) -> set[tuple[str, str]]:
+    """Tell the regions and accounts in which queues are likely, even before anybody asks for one."""
+    return {
+        (config.region, config.account),
+        *((config.region, key.account) for key in config.keys),
+        *((queue.region, queue.account) for queue in config.queues),
+    }
+
+
+def _clock(config: ServerConfig) -> Clock:
+    # It starts at the present, so that timestamps look right and signatures are not out of date.
+    return ManualClock(SystemClock().now_ms()) if config.clock == "manual" else SystemClock()
+
+
+def _limits(config: ServerConfig) -> Limits:
+    defaults = Limits()
+    return Limits(
+        purge_interval_ms=config.purge_interval_s * SECOND_MS,
+        name_reuse_ms=config.name_reuse_s * SECOND_MS,
+        # A clock that is moved by hand stops at every sweep on its way, and may be moved by weeks at once.
+        sweep_interval_ms=HOUR_MS if config.clock == "manual" else defaults.sweep_interval_ms,
+    )
+
+
+def _listener(config: ServerConfig) -> socket.socket:
+    """Take the port, before anything is done that would be in vain without it."""
+    family, address = config.addresses()[0]
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(config, error) from None
+    return listener
+
+
+def _cannot_listen(config: ServerConfig, error: OSError) -> StartFailure:
+    if error.errno == errno.EADDRINUSE:
+        return StartFailure(
+            f"Port {config.port} on {config.host} is in use by another process. "
+            "Choose another with --port, or any free one with --port 0."
+        )
+    return StartFailure(f"Cannot listen on {config.host} port {config.port}: {error.strerror}.")
+
+
+def _url(config: ServerConfig, listener: socket.socket) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{config.scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def _tls(config: ServerConfig) -> tuple[str, str] | None:
+    if config.tls_certificate is None or config.tls_key is None:
+        return None
+    return config.tls_certificate, config.tls_key
