@@ -199,6 +199,11 @@ class Messages:
                 raise InvalidParameter(f"Value {value} for {parameter} is not between {low} and {high}.")
         return await self._store.peek(await self._store.find_queue(name), state=state, after=after, limit=limit)
 
+    async def oldest_age_ms(self, name: QueueName) -> int:
+        """Tell how long ago the message was sent that has been in the queue longest; 0 for an empty queue."""
+        first = (await self.peek(name, limit=1)).messages
+        return max(0, self._clock.now_ms() - first[0].message.sent_at_ms) if first else 0
+
     # -- settle -----------------------------------------------------------------------------------
 
     async def delete(self, name: QueueName, handles: Sequence[str]) -> list[PenstockError | None]:

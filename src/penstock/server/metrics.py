@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from penstock import __version__
 from penstock.domain.errors import QueueDoesNotExist
+from penstock.domain.limits import SECOND_MS
 from penstock.server.counters import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class _Depth(msgspec.Struct, gc=False):
     visible: int = 0
     in_flight: int = 0
     delayed: int = 0
+    oldest_age_ms: int | None = None
+    """How long its longest waiting message has been there; None where several queues share a label."""
 
     def add(self, counts: Counts) -> None:
         self.visible += counts.visible
@@ -90,10 +93,12 @@ class Metrics:
                 break
             try:
                 counts = await self._broker.queues.count(name)
+                own = number <= QUEUES_LABELLED_MAX
+                oldest_age_ms = await self._broker.messages.oldest_age_ms(name) if own else None
             except QueueDoesNotExist:
                 continue  # It was deleted since it was listed.
-            label = (name.region, name.account, name.name) if number <= QUEUES_LABELLED_MAX else ("", "", _OTHERS)
-            depths.setdefault(label, _Depth()).add(counts)
+            label = (name.region, name.account, name.name) if own else ("", "", _OTHERS)
+            depths.setdefault(label, _Depth(oldest_age_ms=oldest_age_ms)).add(counts)
         return depths, uncounted
 
     async def _names(self) -> AsyncIterator[QueueName]:
@@ -149,11 +154,19 @@ def _queues(depths: dict[tuple[str, str, str], _Depth], uncounted: int) -> Itera
         "Messages in a queue by what hides them: visible, in_flight, delayed.",
         labels=["region", "account", "queue", "state"],
     )
+    oldest = GaugeMetricFamily(
+        "penstock_queue_oldest_message_age_seconds",
+        "How long ago the message was sent that has been in the queue longest; 0 for an empty queue.",
+        labels=["region", "account", "queue"],
+    )
     for label, depth in depths.items():
+        if depth.oldest_age_ms is not None:
+            oldest.add_metric(label, depth.oldest_age_ms / SECOND_MS)
         messages.add_metric([*label, "visible"], depth.visible)
         messages.add_metric([*label, "in_flight"], depth.in_flight)
         messages.add_metric([*label, "delayed"], depth.delayed)
     yield messages
+    yield oldest
     yield GaugeMetricFamily(
         "penstock_queues_uncounted", f"1 if there are more than {QUEUES_COUNTED_MAX} queues.", uncounted
     )

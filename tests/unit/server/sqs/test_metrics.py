@@ -100,6 +100,19 @@ async def test_queues_are_told_by_what_they_hold(client: Client, board: Board) -
     assert board.value("penstock_queues_uncounted") == 0
 
 
+async def test_the_age_of_the_oldest_message_is_told(client: Client, board: Board, clock: ManualClock) -> None:
+    url = await client.create("orders")
+    labels = {"region": "us-east-1", "account": "000000000000", "queue": "orders"}
+    await board.look()
+    assert board.value("penstock_queue_oldest_message_age_seconds", **labels) == 0
+    await client.call("SendMessage", QueueUrl=url, MessageBody="old")
+    await clock.advance(seconds=90)
+    await client.call("SendMessage", QueueUrl=url, MessageBody="new")
+    await client.receive(url)
+    await board.look()
+    assert board.value("penstock_queue_oldest_message_age_seconds", **labels) == 90
+
+
 STATES = ("visible", "in_flight", "delayed")
 
 
