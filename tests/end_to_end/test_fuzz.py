@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import urllib.error
 import urllib.request
@@ -19,7 +20,7 @@ from tests.end_to_end.cutting_proxy import read_message
 from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, read_all
 from tests.support.sqs_model import sqs_model
 
-IDLE_CONNECTIONS = 500
+IDLE_CONNECTIONS = 3_000
 MEMORY_GROWTH_BYTES_MAX = 64 * 1024 * 1024
 JSON = "application/x-amz-json-1.0"
 FORM = "application/x-www-form-urlencoded"
@@ -296,6 +297,8 @@ def test_idle_and_half_sent_connections_leave_room_for_others(fuzzed_server: Run
     address = urlsplit(fuzzed_server.url)
     assert address.hostname is not None
     assert address.port is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * IDLE_CONNECTIONS)), hard))
     idle: list[socket.socket] = []
     try:
         for number in range(IDLE_CONNECTIONS):
