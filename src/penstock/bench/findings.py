@@ -32,10 +32,12 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     trials: list[Trial]
     ratios: list[Ratio] = []
     figures: list[Figure] = []
+    operations: str | None = None
+    """What its operations are called, where their number tells more than that of the messages alone."""
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured: the defaults take about a minute in all, `full()` several."""
+    """How much is measured: the defaults take less than two minutes in all, `full()` many."""
 
     rounds: int = 5
     seconds: float = 0.6

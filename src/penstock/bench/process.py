@@ -1,4 +1,4 @@
-"""This process: the event loop that benchmarks run on, its garbage collector, and the memory it uses."""
+"""Processes: the event loop and the memory of this one, and the processor time that others use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from penstock.bench.errors import ServerUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -78,3 +80,16 @@ def _status_bytes(field: str) -> int | None:
 def _lifetime_peak_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the processor time that a process has used so far, in all its threads."""
+    try:
+        import psutil  # type: ignore[import-untyped] # noqa: PLC0415 # Whoever measures servers installs it; nothing else needs it.
+    except ImportError:
+        raise ServerUnavailable("the processor time of a server cannot be read: psutil is not installed") from None
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        raise ServerUnavailable("the server that is measured has ended") from None
+    return float(times.user + times.system)

@@ -25,10 +25,10 @@ def to_json(report: StoreReport | CompareReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 
 
-def save(report: CompareReport, folder: Path) -> Path:
-    """Write a report into a file of this folder that is named after its instant."""
+def save(report: CompareReport, folder: Path, command: str) -> Path:
+    """Write the report of a command into a file of this folder that is named after it and after its instant."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"compare-{report.started_at.replace(':', '').replace('-', '')}.json"
+    path = folder / f"{command}-{report.started_at.replace(':', '').replace('-', '')}.json"
     path.write_text(to_json(report) + "\n")
     return path
 
@@ -76,14 +76,14 @@ def print_compare(report: CompareReport, console: Console) -> None:
     for section in report.sections:
         _print_section(section, console)
     for note in report.notes:
-        console.print(note, highlight=False)
+        console.print(note, highlight=False, markup=False)
 
 
 def _print_section(section: Section, console: Console) -> None:
     console.print()
-    table = _rates_table(section.title)
+    table = _rates_table(section.title, section.operations)
     for trial in section.trials:
-        _add_trial(table, trial)
+        _add_trial(table, trial, section.operations)
     console.print(table)
     for each in section.ratios:
         _print_ratio(each, console)
@@ -91,7 +91,7 @@ def _print_section(section: Section, console: Console) -> None:
         _print_figure(figure, console)
 
 
-def _rates_table(title: str | None = None) -> Table:
+def _rates_table(title: str | None = None, operations: str | None = None) -> Table:
     table = Table(
         title=title,
         title_justify="left",
@@ -101,21 +101,24 @@ def _rates_table(title: str | None = None) -> Table:
         collapse_padding=True,
     )
     table.add_column("")
-    for heading in ("messages/s", "CPU µs", "p50 ms", "p90 ms", "p99 ms", "max ms"):
+    by_operation = () if operations is None else (f"{operations}/s", "CPU µs each")
+    for heading in (*by_operation, "messages/s", "CPU µs", "p50 ms", "p90 ms", "p99 ms", "max ms"):
         table.add_column(heading, justify="right")
     return table
 
 
-def _add_trial(table: Table, trial: Trial) -> None:
+def _add_trial(table: Table, trial: Trial, operations: str | None = None) -> None:
     """Show the round that is the median, or the better of the two in the middle."""
     ordered = sorted(trial.rounds, key=lambda rate: rate.messages_per_s)
-    _add_rate(table, trial.name, ordered[len(ordered) // 2])
+    _add_rate(table, trial.name, ordered[len(ordered) // 2], operations)
 
 
-def _add_rate(table: Table, name: str, rate: Rate) -> None:
+def _add_rate(table: Table, name: str, rate: Rate, operations: str | None = None) -> None:
     latency = rate.latency
+    by_operation = (f"{rate.operations_per_s:,.0f}", f"{rate.cpu_us_per_operation:,.1f}")
     table.add_row(
         name,
+        *(() if operations is None else by_operation),
         f"{rate.messages_per_s:,.0f}",
         f"{rate.cpu_us_per_message:,.1f}",
         *(f"{value:,.2f}" for value in (latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.max_ms)),

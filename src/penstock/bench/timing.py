@@ -37,7 +37,8 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """What one measurement gave. An operation handles a batch of messages; a lifecycle counts as one operation.
 
-    The processor time is that of this process, in all its threads: it tells least of what else the machine did.
+    The processor time is that of this process, or of the server that was measured, in all its threads: it tells least
+    of what else the machine did.
     """
 
     operations: int
@@ -47,6 +48,11 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     messages_per_s: float
     cpu_us_per_message: float
     latency: Latency
+
+    @property
+    def cpu_us_per_operation(self) -> float:
+        """The same time, by operations."""
+        return self.cpu_us_per_message * self.messages / self.operations
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -1,4 +1,4 @@
-"""`penstock bench`: how fast a store is, and whether it is as fast as it should be."""
+"""`penstock bench`: how fast stores and server are, and whether they are as fast as they should be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Annotated, TypeVar
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-app = App(name="bench", help="Measure the stores. Every figure is from one run on this machine: read it as a ratio.")
+app = App(
+    name="bench",
+    help="Measure the stores and the server. Every figure is from one run on this machine: read it as a ratio.",
+)
 
 Result = TypeVar("Result")
 Failure = TypeVar("Failure", bound=BaseException)
@@ -96,16 +99,18 @@ def bench_compare(
     *,
     postgres: str | None = None,
     sqlite_only: Switch = False,
+    http: bool = True,
     full: Switch = False,
     seconds: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     rounds: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     output: Path = Path("bench-results"),
     json: Switch = False,
 ) -> int:
-    """Measure what Penstock promises about speed, side by side and in turns, in about a minute.
+    """Measure what Penstock promises about speed, side by side and in turns, in less than two minutes.
 
     SQLite beside the log-only limit, and with many waiting messages beside few; PostgreSQL beside pgmq-style SQL on the
-    same server, and both while a transaction is held open. All of it on temporary files and databases.
+    same server, and both while a transaction is held open; and what `penstock bench http` measures. All of it on
+    temporary files and databases.
 
     Parameters
     ----------
@@ -115,6 +120,8 @@ def bench_compare(
         installed.
     sqlite_only
         Leave PostgreSQL out.
+    http
+        Measure the server over HTTP too.
     full
         Measure longer, with a million waiting messages: about ten minutes, and 3 GB of temporary files.
     seconds
@@ -129,7 +136,7 @@ def bench_compare(
     import msgspec
     from rich.console import Console
 
-    from penstock.bench.compare import run_compare
+    from penstock.bench.compare import Parts, run_compare
     from penstock.bench.findings import Extent
     from penstock.bench.progress import Narrator
     from penstock.bench.report import print_compare, save, to_json
@@ -137,14 +144,69 @@ def bench_compare(
     extent = Extent.full() if full else Extent()
     extent = msgspec.structs.replace(extent, seconds=seconds or extent.seconds, rounds=rounds or extent.rounds)
     narrator = Narrator()
-    report = _run(run_compare(extent, postgres, narrator, sqlite_only=sqlite_only))
+    report = _run(run_compare(extent, postgres, narrator, Parts(postgres=not sqlite_only, http=http)))
     if report is None:
         return 1
     if json:
         print(to_json(report))  # noqa: T201 # It is what was asked for, for another program to read.
     else:
         print_compare(report, Console())
-    narrator.say(f"Kept in {save(report, output)}")
+    narrator.say(f"Kept in {save(report, output, 'compare')}")
+    return 0
+
+
+@app.command(name="http")
+def bench_http(
+    *,
+    connections: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = 64,
+    body_bytes: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = 1024,
+    seconds: Annotated[float, Parameter(validator=Number(gt=0))] = 2.0,
+    rounds: Count = 5,
+    own_generator: Switch = False,
+    output: Path = Path("bench-results"),
+    json: Switch = False,
+) -> int:
+    """Measure the server as its clients meet it, side by side and in turns, in a minute or two.
+
+    A `penstock serve` with durable SQLite beside a bare handler that reads SendMessage and answers without storing
+    anything (the limit in Python), and beside moto's server where that is installed. The load comes from another
+    process: wrk, if it is installed, or our own. Requests look like those of boto3, each with an invocation id of its
+    own. The processor time is that of the server's process.
+
+    Parameters
+    ----------
+    connections
+        How many connections are kept open, each with one request at a time.
+    body_bytes
+        How large each message is.
+    seconds
+        How long each measurement takes; with wrk, the next whole number.
+    rounds
+        How often each is repeated, in turns; medians count.
+    own_generator
+        Do without wrk.
+    output
+        The folder where the result is kept as JSON.
+    json
+        Print the result as JSON too, instead of tables.
+    """
+    from rich.console import Console
+
+    from penstock.bench.compare import run_http
+    from penstock.bench.findings import Extent
+    from penstock.bench.progress import Narrator
+    from penstock.bench.report import print_compare, save, to_json
+
+    extent = Extent(callers=connections, body_bytes=body_bytes, seconds=seconds, rounds=rounds)
+    narrator = Narrator()
+    report = _run(run_http(extent, narrator, own=own_generator))
+    if report is None:
+        return 1
+    if json:
+        print(to_json(report))  # noqa: T201 # It is what was asked for, for another program to read.
+    else:
+        print_compare(report, Console())
+    narrator.say(f"Kept in {save(report, output, 'http')}")
     return 0
 
 

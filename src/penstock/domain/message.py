@@ -141,7 +141,7 @@ def check_body(body: str) -> None:
 
 
 def _holds_only_allowed(body: str) -> bool:
-    # A pattern says the same in one line, and takes five times as long: a third of all that a send costs beside HTTP.
+    # A pattern says the same in one line, but took about a fifth of the processor time of a whole SendMessage of 1 KB.
     try:
         data = body.encode()
     except UnicodeEncodeError:  # Half of a surrogate pair is no character.

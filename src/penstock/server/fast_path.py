@@ -167,17 +167,12 @@ class FastPath(ReadingProtocol):
 
     def _write(self, exchange: Exchange, response: Response, rendered: bytes) -> None:
         self.transport.write(rendered)
-        if not self.flow.write_paused and (response.undelivered is None or self._is_out()):
+        if response.undelivered is None and not self.flow.write_paused:
             self._complete(exchange)
         else:
             self._unsettled = (exchange, response.undelivered)
-            # What uvloop does not write at once, it writes at the end of the loop's turn.
+            # uvloop writes at the end of the loop's turn.
             self.loop.call_soon(self._settle)
-
-    def _is_out(self) -> bool:
-        """Tell whether an answer left our hands as soon as it was written."""
-        # The buffer of a transport that is closing may be empty because it was thrown away.
-        return self.transport.get_write_buffer_size() == 0 and not self.transport.is_closing()
 
     def _settle(self) -> None:
         """Go on if the answer is out of our hands; otherwise wait for the client to read, or `connection_lost`."""

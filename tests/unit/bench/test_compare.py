@@ -8,7 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from penstock.bench.compare import CompareReport, run_compare
+from penstock.bench.compare import CompareReport, Parts, run_compare
 from penstock.bench.compare_postgres import compare_postgres, held_transaction, scratch_database
 from penstock.bench.errors import ServerUnavailable
 from penstock.bench.findings import Extent
@@ -25,7 +25,7 @@ TINY = Extent(rounds=1, seconds=0.05, small_backlog=50, large_backlog=300, held_
 
 
 async def test_sqlite_is_set_beside_the_log_and_a_backlog(narrator: Narrator) -> None:
-    report: CompareReport = await run_compare(TINY, None, narrator, sqlite_only=True)
+    report: CompareReport = await run_compare(TINY, None, narrator, Parts(postgres=False, http=False))
     limit, backlog = report.sections
     assert [each.name for each in limit.ratios] == [
         "SQLite to log only, one by one",
@@ -115,7 +115,8 @@ def test_the_command_keeps_its_result_in_a_file(
 ) -> None:
     monkeypatch.setattr(Extent, "full", classmethod(lambda cls: TINY))
     code = app(
-        ["compare", "--full", "--sqlite-only", "--output", str(tmp_path), "--json"], result_action="return_value"
+        ["compare", "--full", "--sqlite-only", "--no-http", "--output", str(tmp_path), "--json"],
+        result_action="return_value",
     )
     assert code == 0
     [path] = tmp_path.glob("compare-*.json")

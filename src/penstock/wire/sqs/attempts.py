@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ def request_attempt(caller: str, operation: str, request: Request) -> bytes | No
     invocation_id = request.headers.get(INVOCATION_ID_HEADER)
     if not invocation_id:
         return None
-    key = blake2b(f"request\0{caller}\0{operation}\0{invocation_id}\0".encode(), digest_size=_KEY_BYTES)
     # No header can hold a NUL, so it is clear where the body begins.
+    key = sha256(f"request\0{caller}\0{operation}\0{invocation_id}\0".encode())
     key.update(request.body or request.query.encode())
-    return key.digest()
+    return key.digest()[:_KEY_BYTES]
 
 
 def receive_attempt(caller: str, queue: QueueName, attempt_id: str) -> bytes:
     """Make the key of receives that a client marks itself, with a ReceiveRequestAttemptId, on a FIFO queue."""
-    return blake2b(f"receive\0{caller}\0{queue.arn}\0{attempt_id}".encode(), digest_size=_KEY_BYTES).digest()
+    return sha256(f"receive\0{caller}\0{queue.arn}\0{attempt_id}".encode()).digest()[:_KEY_BYTES]
