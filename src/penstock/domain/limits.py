@@ -16,7 +16,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # requests
     batch_entries_max: int = 10
     batch_bytes_max: int = 1_048_576
-    message_bytes_max: int = 1_048_576
     message_attributes_max: int = 10
     receive_count_max: int = 10
     receive_wait_ms_max: int = 20 * SECOND_MS

@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from penstock.domain.errors import InvalidParameter
-from penstock.domain.limits import DAY_MS, SECOND_MS
+from penstock.domain.limits import SECOND_MS
 
 FIFO_SUFFIX = ".fifo"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -111,9 +111,6 @@ class QueueAttributes(msgspec.Struct, frozen=True, kw_only=True):
     kms_key_id: str = ""
     kms_reuse_s: int = 300
     managed_sse: bool = True
-
-
-RETENTION_MS_MAX = 14 * DAY_MS
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

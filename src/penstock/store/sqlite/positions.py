@@ -32,11 +32,6 @@ def end_position(partition: int) -> int:
     return (partition << _PARTITION_SHIFT) + (1 << _PARTITION_SHIFT) - 1
 
 
-def partition_of(position: int) -> int:
-    """Tell which partition a message lies in."""
-    return position >> _PARTITION_SHIFT
-
-
 def sequence_of(position: int) -> int:
     """Tell a message's sequence number."""
     return position & SEQUENCE_MAX
