@@ -58,8 +58,9 @@ class Appends:
         """Answer every call."""
         rows: list[MessageRow] = []
         kept: dict[AttemptKey, list[SendResult]] = {}
+        contents = None
         for call in calls:
-            key = None if call.attempt is None else APPENDED + call.attempt
+            queue, key = call.queue, None if call.attempt is None else APPENDED + call.attempt
             try:
                 # The earlier outcome comes first: its queue may have changed, or be gone.
                 earlier = None if key is None else kept.get(key) or self.outcome(key)
@@ -68,15 +69,19 @@ class Appends:
                     continue
                 if key is not None:
                     self._outcomes.check_room()
-                contents = self._contents.change(call.queue.id)
+                # Appends that come together are often to one queue.
+                if contents is None or contents.queue_id != queue.id:
+                    contents = self._contents.change(queue.id)
             except PenstockError as error:
                 call.error = error
                 continue
             stored = len(rows)
-            results = call.answer = [self._append(call.queue, contents, draft, rows) for draft in call.drafts]
+            results = call.answer = [self._append(queue, contents, draft, rows) for draft in call.drafts]
             if len(rows) > stored:
-                self._transaction.wake(contents.queue_id, receives_served(call.drafts, fifo=contents.fifo))
-            if key is not None and any(type(result) is Sent for result in results):
+                self._transaction.wake(queue.id, receives_served(call.drafts, fifo=contents.fifo))
+                if key is not None:
+                    kept[key] = results
+            elif key is not None and any(type(result) is Sent for result in results):
                 kept[key] = results
         self._arrivals.store(rows)
         self._outcomes.keep([(key, encode_results(results)) for key, results in kept.items()])

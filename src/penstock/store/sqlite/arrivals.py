@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.store.sqlite.contents import DELAYED, VISIBLE
-from penstock.store.sqlite.positions import SEQUENCE_MAX, TRACKED, first_position
+from penstock.store.sqlite.positions import SEQUENCE_MAX, TRACKED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Arrivals:
         contents.sequence += 1
         contents.messages += 1
         assert contents.sequence <= SEQUENCE_MAX, "the queue has given out its last sequence number"
-        position = first_position(contents.partition) + contents.sequence
+        position = contents.bounds[0] + contents.sequence
         if group is None and delay_ms == 0 and receipt == 0:
             return position
         position |= TRACKED

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import threading
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import apsw
 
 from penstock.domain.errors import StoreUnavailable
+from penstock.domain.message import Draft
+from penstock.store.sqlite.calls import Append
 from penstock.store.sqlite.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.store.port import Done
     from penstock.store.sqlite.calls import Call
+
+_log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
 CALLS_PER_TRANSACTION_MAX = 1_000
+
+BYTES_PER_TRANSACTION_MAX = 8 * 1024 * 1024
+"""Once the bodies that are to be stored come to so much, no further call is gathered: they hold up the event loop."""
 
 
 class Effects(Protocol):
@@ -83,18 +91,26 @@ class Commits:
 
     def run(self, call: Call[Answer]) -> asyncio.Future[Answer]:
         """Have a call done. The future ends after the commit; cancelling it does not undo the call."""
+        future = call.future = self._loop.create_future()
+        self._add(call)
+        return future
+
+    def begin(self, call: Call[Answer], done: Done[Answer]) -> None:
+        """Have a call done, and `done` called after the commit."""
+        call.done = done
+        self._add(call)
+
+    def _add(self, call: Call[Any]) -> None:
         if self._closed:
             message = "The store is closed."
             raise StoreUnavailable(message)
         if len(self._pending) >= self._pending_max:
             message = f"{self._pending_max} operations wait for the store already. Try again later."
             raise StoreUnavailable(message)
-        call.future = self._loop.create_future()
         self._pending.append(call)
         if not self._busy:
             self._busy = True
             self._loop.call_soon(self._next)
-        return call.future
 
     async def close(self) -> None:
         """Do what is pending, refuse what comes, move the log into the database and close it."""
@@ -114,8 +130,9 @@ class Commits:
     def _next(self) -> None:
         """Run what has gathered, and hand it to the commit thread."""
         # Who was cancelled before his turn need not be served.
-        calls = [call for call in self._pending[:CALLS_PER_TRANSACTION_MAX] if not call.future.done()]
-        del self._pending[:CALLS_PER_TRANSACTION_MAX]
+        gathered = self._pending[: self._share()]
+        calls = [call for call in gathered if call.future is None or not call.future.done()]
+        del self._pending[: len(gathered)]
         if not calls and not self._pending:
             self._busy = False
             if self._idle is not None:
@@ -136,16 +153,27 @@ class Commits:
             self._answer(calls, self._commit())
             self._loop.call_soon(self._next)
 
+    def _share(self) -> int:
+        """Tell how many of those who wait, from the first on, share the next transaction."""
+        bytes_left = BYTES_PER_TRANSACTION_MAX
+        for count, call in enumerate(self._pending, 1):
+            if type(call) is Append:
+                bytes_left -= sum(len(draft.body) for draft in call.drafts if type(draft) is Draft)
+            if bytes_left <= 0 or count == CALLS_PER_TRANSACTION_MAX:
+                return count
+        return len(self._pending)
+
     def _run_together(self, calls: list[Call[Any]]) -> bool:
         """Run calls in one transaction, and tell whether they changed anything."""
         before = self._db.total_changes()
         self._db.execute("BEGIN IMMEDIATE")
         self._effects.begin()
-        rank = self._rank
-        calls.sort(key=lambda call: rank[type(call)])
+        by_kind: dict[type[Call[Any]], list[Call[Any]]] = {}
+        for call in calls:
+            by_kind.setdefault(type(call), []).append(call)
         try:
-            for kind, alike in groupby(calls, type):
-                self._handlers[kind](list(alike))
+            for kind in sorted(by_kind, key=self._rank.__getitem__):
+                self._handlers[kind](by_kind[kind])
             self._effects.save()
         except Exception:  # noqa: BLE001  # It belongs to one of the calls, which raises it again by itself.
             self._roll_back()
@@ -182,27 +210,39 @@ class Commits:
         else:
             self._loop.call_soon(self._next)
 
-    def _answer(self, calls: list[Call[Any]], failure: BaseException | None) -> None:
+    def _follow(self, failure: BaseException | None) -> BaseException | None:
+        """Let what is kept in memory follow the transaction, and say what went wrong with one of the two."""
         try:
             if failure is None:
                 self._effects.committed()
             else:
                 self._roll_back()
         except Exception as error:  # noqa: BLE001  # Told to the callers, like any other failure of the transaction.
-            failure = failure or error
+            return failure or error
+        return failure
+
+    def _answer(self, calls: list[Call[Any]], failure: BaseException | None) -> None:
+        failure = self._follow(failure)
+        told: list[Call[Any]] = []
         for call in calls:
-            future = call.future
-            if future.done():
-                # The caller was cancelled.
-                if failure is None and call.error is None:
-                    call.abandoned()
-                continue
             if failure is not None:
-                future.set_exception(_unavailable(failure))
+                call.error = _unavailable(failure)
+            elif call.error is not None and isinstance(call.error, apsw.Error):
+                call.error = _unavailable(call.error)
+            future = call.future
+            if future is None:
+                told.append(call)
+            elif future.done():
+                # The caller was cancelled.
+                if call.error is None:
+                    call.abandoned()
             elif call.error is not None:
-                future.set_exception(_unavailable(call.error) if isinstance(call.error, apsw.Error) else call.error)
+                future.set_exception(call.error)
             else:
                 future.set_result(call.answer)
+        if told:
+            # As those who wait for a future: later, so that the next commit can go on meanwhile.
+            self._loop.call_soon(_tell, told)
 
     def _roll_back(self) -> None:
         self._effects.drop()
@@ -243,6 +283,17 @@ class Commits:
                 self._loop.call_soon_threadsafe(work.set_exception, _unavailable(error))
             else:
                 self._loop.call_soon_threadsafe(work.set_result, None)
+
+
+def _tell(calls: list[Call[Any]]) -> None:
+    for call in calls:
+        assert call.done is not None
+        try:
+            call.done(call.answer if call.error is None else None, call.error)
+        except Exception as bug:  # noqa: BLE001  # The other callers are to be told all the same.
+            _log.exception("What was to follow a call of the store failed, which is a bug")
+            with contextlib.suppress(Exception):
+                call.done(None, bug)
 
 
 def _unavailable(error: BaseException) -> StoreUnavailable:

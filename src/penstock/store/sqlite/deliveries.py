@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.store.sqlite.connection import array_of
-from penstock.store.sqlite.contents import LEASED, VISIBLE
+from penstock.store.sqlite.contents import DELAYED, LEASED, VISIBLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +13,9 @@ if TYPE_CHECKING:
     from penstock.store.sqlite.contents import Contents
     from penstock.store.sqlite.groups import Groups
     from penstock.store.sqlite.transaction import Transaction
+
+COUNTED_DUE_MAX = 1_000
+"""For so many queues it is remembered how much of what came due was counted."""
 
 _FIND = """
 SELECT d.position, d.state, d.visible_at_ms, d.leased_at_ms, d.receipt, d.receive_count, d.group_id
@@ -43,7 +45,7 @@ WHERE position = ?1
 """
 
 _DUE = """
-SELECT position, state, group_id FROM delivery
+SELECT position, state, group_id, visible_at_ms FROM delivery
 WHERE partition = ? AND state > 0 AND visible_at_ms <= ?
 ORDER BY visible_at_ms LIMIT ?
 """
@@ -54,7 +56,7 @@ _NEXT_DUE = "SELECT min(visible_at_ms) FROM delivery WHERE partition = ? AND sta
 
 _COUNT_DUE = """
 SELECT coalesce(sum(state = 1), 0), coalesce(sum(state = 2), 0) FROM delivery
-WHERE partition = ? AND state > 0 AND visible_at_ms <= ?
+WHERE partition = ? AND state > 0 AND visible_at_ms > ? AND visible_at_ms <= ?
 """
 
 
@@ -70,6 +72,21 @@ class Delivery(NamedTuple):
     group_id: int | None
 
 
+class _CountedDue:
+    """How many deliveries in states 1 and 2 came due by `until_ms` and are not settled, so that none is counted twice.
+
+    It is forgotten when one of them may have changed in another way than by being settled.
+    """
+
+    __slots__ = ("by_state", "contents", "until_ms")
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        """Those of another transaction, if that one was rolled back; then this is worth nothing."""
+        self.until_ms = -1
+        self.by_state = [0, 0, 0]
+
+
 class Deliveries:
     """The deliveries of all queues. Every change goes through here, so that counters and groups stay right."""
 
@@ -78,6 +95,7 @@ class Deliveries:
         self._db = transaction.db
         self._groups = groups
         self._rows_max = rows_max
+        self._counted_due: dict[int, _CountedDue] = {}
 
     def find(self, positions: Sequence[int]) -> dict[int, Delivery]:
         """Look deliveries up; those that are gone are missing from the answer."""
@@ -90,7 +108,7 @@ class Deliveries:
         now_ms = self._transaction.now_ms
         self._db.execute(_LEASE_FRESH, (array_of(positions), contents.partition, now_ms + lease_ms, now_ms))
         contents.leased += len(positions)
-        contents.expect(now_ms + lease_ms)
+        self._note_leases(contents, lease_ms)
 
     def lease_again(self, contents: Contents, taken: Iterable[tuple[int, int, int | None]], lease_ms: int) -> None:
         """Lease messages that have a delivery: position, state and group id of each. Their groups are not refreshed."""
@@ -99,9 +117,11 @@ class Deliveries:
         for position, state, group_id in taken:
             positions.append(position)
             contents.count(state, group_id, -1)
+            if state != VISIBLE:
+                self._forget_due(contents)
         self._db.executemany(_LEASE_AGAIN, [(position, now_ms + lease_ms, now_ms) for position in positions])
         contents.leased += len(positions)
-        contents.expect(now_ms + lease_ms)
+        self._note_leases(contents, lease_ms)
 
     def hide(self, contents: Contents, delivery: Delivery, visible_at_ms: int) -> Delivery:
         """Move the end of a lease; an end that has come makes the message visible. Return the delivery as it is now."""
@@ -124,7 +144,7 @@ class Deliveries:
         """Remove messages: position, state (None if there is no delivery) and group id of each."""
         positions: list[int] = []
         tracked: list[int] = []
-        groups: dict[int, int] = defaultdict(int)
+        groups: dict[int, list[int]] = {}
         for position, state, group_id in gone:
             positions.append(position)
             if state is None:
@@ -132,44 +152,73 @@ class Deliveries:
             tracked.append(position)
             contents.count(state, group_id, -1)
             if group_id is not None:
-                groups[group_id] -= state == LEASED
+                groups.setdefault(group_id, [0, 0, 0])[state] -= 1
         if not positions:
             return
         contents.messages -= len(positions)
         if tracked:
+            self._forget_due(contents)
             self._db.execute(
                 "DELETE FROM delivery WHERE position IN (SELECT value FROM carray(?))", (array_of(tracked),)
             )
         self._db.execute("DELETE FROM message WHERE position IN (SELECT value FROM carray(?))", (array_of(positions),))
-        for group_id, change in groups.items():
-            self._groups.refresh(contents, group_id, change)
+        self._groups.refresh(contents, groups)
 
     def settle(self, contents: Contents) -> None:
-        """Make visible what has come due, up to a bound; `contents.next_due_ms` tells whether more has."""
+        """Make visible what has come due, up to a bound; `contents.next_due_ms` tells whether more has.
+
+        It goes by the order of time, so that what is settled was due before what is not.
+        """
         now_ms = self._transaction.now_ms
         due = list(self._db.execute(_DUE, (contents.partition, now_ms, self._rows_max)))
         if due:
             self._db.execute(_SHOW, (array_of(row[0] for row in due),))
-            groups: dict[int, int] = defaultdict(int)
-            for _, state, group_id in due:
+            counted = self._counted_due.get(contents.queue_id)
+            groups: dict[int, list[int]] = {}
+            for _, state, group_id, visible_at_ms in due:
                 contents.count(state, group_id, -1)
                 contents.count(VISIBLE, group_id, 1)
-                if group_id is not None:
-                    groups[group_id] -= state == LEASED
-            # A FIFO group knew all along when it would be ready.
-            if not contents.fifo:
-                for group_id, change in groups.items():
-                    self._groups.refresh(contents, group_id, change)
+                if counted is not None and visible_at_ms <= counted.until_ms:
+                    counted.by_state[state] -= 1
+                # A FIFO group knew all along when it would be ready.
+                if group_id is not None and not contents.fifo:
+                    change = groups.setdefault(group_id, [0, 0, 0])
+                    change[state] -= 1
+                    change[VISIBLE] += 1
+            self._groups.refresh(contents, groups)
         contents.next_due_ms = self._db.execute(_NEXT_DUE, (contents.partition,)).get
+        if contents.next_due_ms is None or contents.next_due_ms > now_ms:
+            self._forget_due(contents)
 
     def count_due(self, contents: Contents) -> tuple[int, int]:
-        """Count leased and delayed messages that have come due but are not settled."""
-        leased, delayed = self._db.execute(_COUNT_DUE, (contents.partition, self._transaction.now_ms)).get
-        return leased, delayed
+        """Count leased and delayed messages that have come due but are not settled: all at first, then the new ones."""
+        now_ms = self._transaction.now_ms
+        counted = self._counted_due.get(contents.queue_id)
+        if counted is None or counted.contents is not contents:
+            if len(self._counted_due) >= COUNTED_DUE_MAX:
+                self._counted_due.clear()
+            counted = self._counted_due[contents.queue_id] = _CountedDue(contents)
+        leased, delayed = self._db.execute(_COUNT_DUE, (contents.partition, counted.until_ms, now_ms)).get
+        counted.by_state[LEASED] += leased
+        counted.by_state[DELAYED] += delayed
+        counted.until_ms = now_ms
+        return counted.by_state[LEASED], counted.by_state[DELAYED]
+
+    def _note_leases(self, contents: Contents, lease_ms: int) -> None:
+        contents.expect(self._transaction.now_ms + lease_ms)
+        if lease_ms == 0:
+            self._forget_due(contents)
+
+    def _forget_due(self, contents: Contents) -> None:
+        self._counted_due.pop(contents.queue_id, None)
 
     def _move(self, contents: Contents, delivery: Delivery, state: int) -> None:
         contents.count(delivery.state, delivery.group_id, -1)
         contents.count(state, delivery.group_id, 1)
-        if delivery.group_id is not None:
-            change = (state == LEASED) - (delivery.state == LEASED)
-            self._groups.refresh(contents, delivery.group_id, change)
+        self._forget_due(contents)
+        # A lease that becomes longer or shorter changes when a FIFO group is ready, and nothing for another.
+        if delivery.group_id is not None and (contents.fifo or state != delivery.state):
+            change = [0, 0, 0]
+            change[delivery.state] -= 1
+            change[state] += 1
+            self._groups.refresh(contents, {delivery.group_id: change})

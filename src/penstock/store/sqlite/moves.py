@@ -62,7 +62,7 @@ _ADVANCE = "UPDATE move_task SET moved = moved + ?, status = ?, failure = ?, due
 
 _GROUPED = """
 SELECT d.position, g.name
-FROM message_group AS g CROSS JOIN delivery AS d ON d.group_id = g.id AND d.state = 0
+FROM message_group AS g CROSS JOIN delivery AS d ON d.group_id = g.id AND d.group_id > 0 AND d.state = 0
 WHERE g.partition = ? AND g.ready_at_ms IS NULL AND g.head IS NOT NULL
 LIMIT ?
 """

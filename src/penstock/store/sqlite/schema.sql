@@ -89,16 +89,21 @@ CREATE TABLE delivery (
 
 CREATE INDEX delivery_hidden ON delivery (partition, visible_at_ms, state) WHERE state > 0;
 CREATE INDEX delivery_returned ON delivery (partition) WHERE state = 0 AND group_id IS NULL;
-CREATE INDEX delivery_grouped ON delivery (group_id, state) WHERE group_id IS NOT NULL;
+-- By the group's sign: on FIFO all of a group's messages in their order, whose leases then leave the index alone; on
+-- standard queues the visible ones.
+CREATE INDEX delivery_fifo ON delivery (group_id) WHERE group_id < 0;
+CREATE INDEX delivery_fair ON delivery (group_id) WHERE group_id > 0 AND state = 0;
 
--- A group that has messages. On FIFO, `ready_at_ms` is when its head may be leased; on standard queues it is null.
+-- A group that has messages, with a negative id on FIFO queues and a positive one on standard queues.
 CREATE TABLE message_group (
     id          INTEGER PRIMARY KEY,
     partition   INTEGER NOT NULL,
     name        TEXT NOT NULL,
     head        INTEGER,            -- FIFO: its first message; standard: its first visible one
     in_flight   INTEGER NOT NULL,   -- standard: how many of its deliveries are in state 1
-    ready_at_ms INTEGER,
+    delayed     INTEGER NOT NULL,   -- standard: how many of its deliveries are in state 2
+    ready_at_ms INTEGER,            -- FIFO: when its head may be leased; standard: null
+    leased_to   INTEGER,            -- FIFO: the last position of its last lease; none beyond is leased
     UNIQUE (partition, name)
 ) STRICT;
 

@@ -54,6 +54,9 @@ class Ungrouped:
             return []
         now_ms = self._transaction.now_ms
         self.unsaved += len(rows)
+        if lease_ms:
+            # Whoever finds nothing in this run has to know when these come back.
+            self._contents.expect(now_ms + lease_ms)
         again = self._again.setdefault(lease_ms, [])
         fresh = self._fresh.setdefault(lease_ms, [])
         for row in rows:

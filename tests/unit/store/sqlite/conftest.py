@@ -29,11 +29,6 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def open_store(path: Path, clock: ManualClock) -> AsyncIterator[OpenStore]:
     opened: list[SqliteStore] = []
 

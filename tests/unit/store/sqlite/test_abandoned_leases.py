@@ -41,7 +41,7 @@ async def test_a_lease_that_failed_as_its_caller_left_gives_back_nothing_of_anot
     def refuse_the_first() -> bool:
         first = not committing.is_set()
         committing.set()
-        assert go_on.wait(timeout=10)
+        assert go_on.wait(timeout=30)
         return first
 
     store._parts.transaction.db.set_commit_hook(refuse_the_first)  # noqa: SLF001 # As a full disk would.

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.domain.limits import Limits
 from penstock.domain.message import Draft, Message, VisibilityChange
-from penstock.domain.queue import Queue
-from penstock.store.sqlite import SqliteStore
+from penstock.domain.queue import Counts, Queue
+from penstock.store.sqlite import SqliteStore, deliveries
 from penstock.testing import ManualClock
 from tests.support.queues import (
     attempt_key,
@@ -26,6 +26,7 @@ from tests.support.queues import (
     lease_bodies,
     make_queue,
     receipt_of,
+    release,
     send,
 )
 from tests.unit.store.sqlite.conftest import OpenStore
@@ -58,19 +59,43 @@ WHERE m.position <= c.cursor AND NOT EXISTS (SELECT 1 FROM delivery AS d WHERE d
 
 FAIR_GROUPS = """
 SELECT count(*) FROM message_group AS g
-WHERE ready_at_ms IS NULL AND partition IN (SELECT partition FROM queue) AND (
+WHERE id > 0 AND partition IN (SELECT partition FROM queue) AND (
     head IS NOT (SELECT min(position) FROM delivery WHERE group_id = g.id AND state = 0)
-    OR in_flight <> (SELECT count(*) FROM delivery WHERE group_id = g.id AND state = 1))
+    OR in_flight <> (SELECT count(*) FROM delivery WHERE group_id = g.id AND state = 1)
+    OR delayed <> (SELECT count(*) FROM delivery WHERE group_id = g.id AND state = 2)
+    OR ready_at_ms IS NOT NULL)
+"""
+
+FIFO_GROUPS = """
+SELECT count(*) FROM message_group AS g
+    JOIN (SELECT group_id, max(visible_at_ms) FILTER (WHERE state = 1 AND visible_at_ms > ?1) AS leased_until_ms,
+              max(position) FILTER (WHERE state = 1 AND visible_at_ms > ?1) AS last_leased
+          FROM delivery GROUP BY group_id) AS d ON d.group_id = g.id
+WHERE id < 0 AND partition IN (SELECT partition FROM queue) AND (
+    head IS NOT (SELECT min(position) FROM delivery WHERE group_id = g.id)
+    OR ready_at_ms IS NULL
+    OR ready_at_ms <> leased_until_ms
+    OR leased_to IS NULL AND last_leased IS NOT NULL
+    OR leased_to < last_leased
+    OR leased_until_ms IS NULL AND
+        ready_at_ms > max(?1, (SELECT visible_at_ms FROM delivery WHERE position = g.head)))
+"""
+
+KINDS = """
+SELECT count(*) FROM message_group AS g JOIN queue AS q ON q.partition = g.partition
+WHERE (g.id < 0) <> (q.name LIKE '%.fifo')
 """
 
 
-def check_books(path: Path) -> None:
+def check_books(path: Path, now_ms: int) -> None:
     """Compare everything that is counted with the rows, in a file that no store has open."""
     db = apsw.Connection(str(path))
     assert db.execute(BOOKED).fetchall() == db.execute(RECOUNT).fetchall()
     assert db.execute(STRAY).get == 0, "a delivery without its message, or in a wrong partition"
     assert db.execute(LOST).get == 0, "a message behind the cursor that nobody will ever find"
     assert db.execute(FAIR_GROUPS).get == 0, "a group whose head or number in flight is wrong"
+    assert db.execute(FIFO_GROUPS, (now_ms,)).get == 0, "a group whose head is wrong, or that does not wait for a lease"
+    assert db.execute(KINDS).get == 0, "a group of one kind of queue in another"
     assert db.pragma("integrity_check") == "ok"
     db.close()
 
@@ -87,7 +112,8 @@ class Client:
     def draft(self, queue: Queue) -> Draft:
         group = self.chance.choice(("a", "b", "c"))
         if queue.fifo:
-            return draft("x", group=group, deduplication_id=self.chance.choice((None, "1", "2")))
+            delay_ms = self.chance.choice((0, 0, 2_000))
+            return draft("x", group=group, deduplication_id=self.chance.choice((None, "1", "2")), delay_ms=delay_ms)
         fields: dict[str, Any] = {"group": self.chance.choice((None, None, group))}
         return draft("x", delay_ms=self.chance.choice((0, 0, 2_000)), **fields)
 
@@ -132,11 +158,13 @@ async def test_the_books_agree_with_the_rows_after_any_work(
             await clock.advance(ms=chance.choice((0, 100, 3_000)))
             if chance.random() < 0.2:
                 await store.sweep()
+            if chance.random() < 0.5:
+                await asyncio.gather(*(store.count_messages(queue) for queue in queues))
         if chance.random() < 0.5:
             await store.purge_queue(chance.choice(queues))
         before = [await store.count_messages(queue) for queue in queues]
         await store.close()
-        check_books(path)
+        check_books(path, clock.now_ms())
         store = await open_store(limits=limits)
         assert [await store.count_messages(queue) for queue in queues] == before
 
@@ -154,7 +182,7 @@ async def test_a_restart_goes_on_where_the_last_lease_stopped(open_store: OpenSt
 
 
 async def test_a_purge_gives_a_new_partition_and_the_sweeper_frees_the_old_one(
-    path: Path, open_store: OpenStore
+    path: Path, open_store: OpenStore, clock: ManualClock
 ) -> None:
     store = await open_store(limits=Limits(purge_interval_ms=0))
     orders, bills = await make_queue(store, "orders"), await make_queue(store, "bills")
@@ -172,10 +200,12 @@ async def test_a_purge_gives_a_new_partition_and_the_sweeper_frees_the_old_one(
     assert len(used) == 2, "two numbers are used in turn"
     assert await lease_bodies(store, bills) == [f"bill {turn}" for turn in range(5)]
     await store.close()
-    check_books(path)
+    check_books(path, clock.now_ms())
 
 
-async def test_a_receipt_from_before_a_purge_touches_nothing_swept_or_not(path: Path, open_store: OpenStore) -> None:
+async def test_a_receipt_from_before_a_purge_touches_nothing_swept_or_not(
+    path: Path, open_store: OpenStore, clock: ManualClock
+) -> None:
     store = await open_store()
     orders = await make_queue(store, "orders")
     await send(store, orders, "order")
@@ -192,7 +222,7 @@ async def test_a_receipt_from_before_a_purge_touches_nothing_swept_or_not(path: 
     assert await delete(store, orders, *old) == [None]
     assert await counts(store, bills) == (0, 1, 0)
     await store.close()
-    check_books(path)
+    check_books(path, clock.now_ms())
 
 
 async def test_a_number_that_is_not_swept_is_not_used_again(open_store: OpenStore) -> None:
@@ -243,6 +273,91 @@ async def test_more_than_one_pass_comes_due_at_once(open_store: OpenStore, clock
         found += bodies(leased.messages)
         assert len(found) == 8 or leased.next_in_ms == 0
     assert sorted(found) == list("abcdefgh")
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_counts_are_exact_while_much_comes_due(open_store: OpenStore, clock: ManualClock, name: str) -> None:
+    store = await open_store(limits=Limits(sweep_rows_max=3))
+    queue = await make_queue(store, name)
+    for number in range(20):
+        await send(store, queue, str(number), group=str(number))
+        await send(store, queue, str(number), group=f"delayed {number}", delay_ms=10_000 + number)
+    leased = await lease(store, queue, 12, lease_ms=10_000)
+    leased += await lease(store, queue, 8, lease_ms=10_010)
+    await clock.advance(ms=9_999)
+    assert await counts(store, queue) == (0, 20, 20)
+    await clock.advance(ms=1)
+    assert await counts(store, queue) == (13, 8, 19)
+    await clock.advance(ms=9)
+    assert await counts(store, queue) == (22, 8, 10)
+    await delete(store, queue, leased[-1])
+    assert await counts(store, queue) == (22, 7, 10)
+    await clock.advance(ms=1)
+    assert await counts(store, queue) == (30, 0, 9)
+    [again] = await lease(store, queue, 1, lease_ms=0)
+    assert await counts(store, queue) == (30, 0, 9)
+    assert again.receive_count >= 1
+    await clock.advance(ms=9)
+    assert await counts(store, queue) == (39, 0, 0)
+
+
+async def lapse(store: SqliteStore, clock: ManualClock, queue: Queue) -> list[Message]:
+    """Let six leases run out and be counted, of which hardly any is settled."""
+    for group in "abcdef":
+        await send(store, queue, group, group=group)
+    leased = await lease(store, queue, 6, lease_ms=1_000)
+    await clock.advance(seconds=1)
+    assert await counts(store, queue) == (6, 0, 0)
+    return leased
+
+
+async def test_counts_follow_what_is_deleted_or_released_after_its_lease(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    store = await open_store(limits=Limits(sweep_rows_max=1))
+    for name in ("deleted", "released"):
+        queue = await make_queue(store, name)
+        *_, last = await lapse(store, clock, queue)
+        if name == "deleted":
+            await delete(store, queue, last)
+        else:
+            await release(store, queue, last)
+        assert await counts(store, queue) == (5 if name == "deleted" else 6, 0, 0)
+
+
+async def test_counts_follow_what_is_leased_again_before_it_is_settled(
+    open_store: OpenStore, clock: ManualClock
+) -> None:
+    store = await open_store(limits=Limits(sweep_rows_max=1))
+    queue = await make_queue(store, "orders.fifo")
+    await lapse(store, clock, queue)
+    assert len(await lease(store, queue, 4)) == 4
+    assert await counts(store, queue) == (2, 4, 0)
+
+
+async def test_counts_follow_a_transaction_that_was_rolled_back(open_store: OpenStore, clock: ManualClock) -> None:
+    store = await open_store(limits=Limits(sweep_rows_max=1))
+    queue = await make_queue(store)
+    await lapse(store, clock, queue)
+    counted, broken = await asyncio.gather(
+        store.count_messages(queue), store.append(queue, [draft("\ud800")]), return_exceptions=True
+    )
+    assert isinstance(broken, UnicodeEncodeError)
+    assert counted == Counts(visible=6, in_flight=0, delayed=0)
+
+
+async def test_what_came_due_is_counted_once(
+    open_store: OpenStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(limits=Limits(sweep_rows_max=1))
+    queue = await make_queue(store)
+    await send(store, queue, *"abcdefgh", delay_ms=1_000)
+    await clock.advance(seconds=1)
+    assert await counts(store, queue) == (8, 0, 0)
+    # Whatever is looked for from now on is not found: the count has to know of the others.
+    monkeypatch.setattr(deliveries, "_COUNT_DUE", "SELECT 0, 0 WHERE coalesce(?, ?, ?) IS NOT NULL")
+    for _ in range(3):
+        assert await counts(store, queue) == (8, 0, 0)
 
 
 @pytest.mark.parametrize(("name", "group"), [("dead", None), ("dead", "g"), ("dead.fifo", "g")])

@@ -103,6 +103,27 @@ async def done(future: asyncio.Future[Any]) -> object:
     return outcomes[0]
 
 
+async def test_who_wants_to_be_told_is_told_after_the_commit_whatever_others_make_of_it(
+    commits: Commits, notes: Notes, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[tuple[object, object]] = []
+    end = asyncio.get_running_loop().create_future()
+
+    def fail(answer: int | None, error: BaseException | None) -> None:
+        told.append((answer, type(error)))
+        raise RuntimeError("a bug of the caller")
+
+    failure = PurgeInProgress("not now")
+    commits.begin(notes.work("a"), lambda *what: told.append(what))
+    commits.begin(notes.work("b"), fail)
+    commits.begin(notes.work("c", failure), lambda *what: told.append(what))
+    commits.begin(notes.work("d"), lambda *_: end.set_result(notes.commits))
+    assert await end == 1
+    assert told == [(1, None), (2, type(None)), (None, RuntimeError), (None, failure)]
+    assert notes.texts()[:2] == ["a", "b"]
+    assert "a bug of the caller" in caplog.text
+
+
 async def test_calls_that_wait_together_share_a_commit(commits: Commits, notes: Notes) -> None:
     answers = await asyncio.gather(*(commits.run(notes.work(str(n))) for n in range(50)))
     assert answers == list(range(1, 51))
