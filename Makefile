@@ -12,10 +12,10 @@ STAMP := $(VENV)/.installed
 PATHS := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check lint types contracts format bench lock clean
+.PHONY: help setup run test test-fast check lint types contracts format bench bench-peers bench-scaling lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  ARGS passes extra arguments on:   make test ARGS='-k lease -x'"
 	@echo "  PYTHON chooses the interpreter:   make setup PYTHON=python3.13"
@@ -60,6 +60,12 @@ format: setup ## Format the code and apply ruff's safe fixes
 
 bench: setup ## Run the benchmarks
 	$(BIN)/penstock bench compare $(ARGS)
+
+bench-peers: setup ## Compare with other servers that speak SQS, each fetched once
+	$(BIN)/penstock bench peers $(ARGS)
+
+bench-scaling: setup ## See how cost grows with queues, backlog, size, clients, nodes
+	$(BIN)/penstock bench scaling $(ARGS)
 
 lock: ## Resolve pyproject.toml again and rewrite both lock files
 	$(PYTHON) scripts/lock.py

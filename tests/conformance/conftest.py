@@ -13,6 +13,7 @@ from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
+from tests.support.interleaving import Scene
 from tests.support.postgres import PostgresServer
 from tests.support.postgres_fixture import postgres_server
 from tests.support.stores import Home, Opener, PostgresDatabase, Reopen, sqlite_at
@@ -20,26 +21,6 @@ from tests.support.stores import Home, Opener, PostgresDatabase, Reopen, sqlite_
 __all__ = ["postgres_server"]
 
 MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def ids() -> CountedIds:
-    return CountedIds()
-
-
-@pytest.fixture
-def limits() -> Limits:
-    return Limits()
-
-
-@pytest.fixture
-def failpoints() -> Failpoints:
-    return Failpoints()
 
 
 @pytest.fixture
@@ -73,6 +54,11 @@ async def home(
 @pytest.fixture
 async def store(home: Home) -> Store:
     return await home.open()
+
+
+@pytest.fixture
+def scene(store: Store, failpoints: Failpoints, clock: ManualClock) -> Scene:
+    return Scene(store, failpoints, clock)
 
 
 @pytest.fixture

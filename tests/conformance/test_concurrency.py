@@ -133,7 +133,7 @@ async def test_a_cancelled_append_can_be_tried_again_and_is_stored_once(
 
     failpoints.arm(place, pause)
     call = asyncio.create_task(store.append(queue, [draft("a", group="g")], attempt=key))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await reached.wait()
     call.cancel()
     await asyncio.wait([call], timeout=1)

@@ -27,7 +27,7 @@ from penstock.domain.message import Draft, Refused, SendResult, Sent
 from penstock.domain.queue import Queue
 from penstock.store.port import Store
 from penstock.testing import ManualClock
-from tests.support.interleaving import Interleaving, lose_the_answer
+from tests.support.interleaving import Interleaving, Scene, lose_the_answer, with_each
 from tests.support.queues import (
     attempt_key,
     change_queue,
@@ -128,9 +128,7 @@ INTERLEAVINGS: list[Interleaving] = [
     delete_queue,
     set_attributes,
 ]
-each_interleaving = pytest.mark.parametrize(
-    "interleaving", INTERLEAVINGS, ids=[interleaving.__name__ for interleaving in INTERLEAVINGS]
-)
+each_interleaving = with_each(INTERLEAVINGS)
 
 
 def first_batch(*, deduplicated: bool = True) -> list[Draft | Refused]:
@@ -166,23 +164,16 @@ def check_first_answer(answer: Sequence[SendResult], batch: Sequence[Draft | Ref
 # -- the caller tries again -----------------------------------------------------------------------
 
 
-async def send_twice(
-    store: Store,
-    failpoints: Failpoints,
-    clock: ManualClock,
-    name: str,
-    interleaving: Interleaving,
-    *,
-    pause_ms: int = 0,
-) -> None:
+async def send_twice(scene: Scene, name: str, interleaving: Interleaving, *, pause_ms: int = 0) -> None:
     """Send, lose the answer, do something else, and send again with the same key."""
+    store = scene.store
     queue = await make_queue(store, name)
     batch = first_batch()
-    lose_the_answer(failpoints, "append.committed")
+    lose_the_answer(scene.failpoints, "append.committed")
     with pytest.raises(StoreUnavailable):
         await store.append(queue, batch, attempt=KEY)
-    async with interleaving(store, queue, clock):
-        await clock.advance(ms=pause_ms)
+    async with interleaving(store, queue, scene.clock):
+        await scene.clock.advance(ms=pause_ms)
         kept = await store.outcome(KEY)
         answer = await store.append(queue, same_batch_anew(batch, interleaving), attempt=KEY)
         check_first_answer(answer, batch, queue)
@@ -191,49 +182,46 @@ async def send_twice(
 
 @on_both_kinds
 @each_interleaving
-async def test_a_retried_send_is_the_first_one_again(
-    store: Store, failpoints: Failpoints, clock: ManualClock, name: str, interleaving: Interleaving
-) -> None:
-    await send_twice(store, failpoints, clock, name, interleaving)
+async def test_a_retried_send_is_the_first_one_again(scene: Scene, name: str, interleaving: Interleaving) -> None:
+    await send_twice(scene, name, interleaving)
 
 
 @on_both_kinds
 @each_interleaving
 @with_limits(outcome_window_ms=1)
 async def test_it_is_noticed_when_the_outcome_of_a_send_is_forgotten(
-    store: Store, failpoints: Failpoints, clock: ManualClock, name: str, interleaving: Interleaving
+    scene: Scene, name: str, interleaving: Interleaving
 ) -> None:
     with pytest.raises((AssertionError, QueueDoesNotExist)):
-        await send_twice(store, failpoints, clock, name, interleaving, pause_ms=1)
+        await send_twice(scene, name, interleaving, pause_ms=1)
 
 
 # -- the store tries again ------------------------------------------------------------------------
 
 
+@pytest.fixture
+async def other(home: Home, store: Store) -> Store:
+    """Another node, which never loses anything."""
+    return await home.open(failpoints=Failpoints())
+
+
 async def send_over_a_broken_connection(
-    home: Home,
-    failpoints: Failpoints,
-    clock: ManualClock,
-    name: str,
-    interleaving: Interleaving,
-    *,
-    pause_ms: int = 0,
+    scene: Scene, other: Store, name: str, interleaving: Interleaving, *, pause_ms: int = 0
 ) -> None:
     """Send, and lose the connection after the commit, while another node does something else."""
-    store, other = await home.open(), await home.open(failpoints=Failpoints())
-    queue = await make_queue(store, name)
+    queue = await make_queue(scene.store, name)
     # Only the outcome is to protect these: deduplication ids would too, on FIFO.
     batch = first_batch(deduplicated=False)
     async with AsyncExitStack() as between:
 
         async def interfere() -> None:
-            await between.enter_async_context(interleaving(other, queue, clock))
-            await clock.advance(ms=pause_ms)
+            await between.enter_async_context(interleaving(other, queue, scene.clock))
+            await scene.clock.advance(ms=pause_ms)
             raise ConnectionError("the connection was lost")
 
-        failpoints.arm("append.committed", interfere)
-        answer = await store.append(queue, batch, attempt=KEY)
-        assert not failpoints.armed("append.committed")
+        scene.failpoints.arm("append.committed", interfere)
+        answer = await scene.store.append(queue, batch, attempt=KEY)
+        assert not scene.failpoints.armed("append.committed")
         check_first_answer(answer, batch, queue)
 
 
@@ -241,9 +229,9 @@ async def send_over_a_broken_connection(
 @on_both_kinds
 @each_interleaving
 async def test_a_lost_connection_is_resolved_to_the_first_answer(
-    home: Home, failpoints: Failpoints, clock: ManualClock, name: str, interleaving: Interleaving
+    scene: Scene, other: Store, name: str, interleaving: Interleaving
 ) -> None:
-    await send_over_a_broken_connection(home, failpoints, clock, name, interleaving)
+    await send_over_a_broken_connection(scene, other, name, interleaving)
 
 
 @on_postgres
@@ -251,10 +239,10 @@ async def test_a_lost_connection_is_resolved_to_the_first_answer(
 @each_interleaving
 @with_limits(outcome_window_ms=1)
 async def test_it_is_noticed_when_the_outcome_is_forgotten_while_the_connection_is_lost(
-    home: Home, failpoints: Failpoints, clock: ManualClock, name: str, interleaving: Interleaving
+    scene: Scene, other: Store, name: str, interleaving: Interleaving
 ) -> None:
     with pytest.raises((AssertionError, QueueDoesNotExist)):
-        await send_over_a_broken_connection(home, failpoints, clock, name, interleaving, pause_ms=1)
+        await send_over_a_broken_connection(scene, other, name, interleaving, pause_ms=1)
 
 
 @on_postgres

@@ -15,7 +15,7 @@ from penstock.domain.failpoints import Failpoints
 from penstock.domain.queue import Queue
 from penstock.store.port import Store
 from penstock.testing import ManualClock
-from tests.support.interleaving import Interleaving, lose_the_answer
+from tests.support.interleaving import Interleaving, Scene, lose_the_answer, with_each
 from tests.support.queues import (
     attempt_key,
     change_queue,
@@ -65,28 +65,19 @@ async def other_attributes(store: Store, queue: Queue, clock: ManualClock) -> As
 
 
 INTERLEAVINGS: list[Interleaving] = [no_time, other_receive, other_send, most_of_the_lease, other_attributes]
-each_interleaving = pytest.mark.parametrize(
-    "interleaving", INTERLEAVINGS, ids=[interleaving.__name__ for interleaving in INTERLEAVINGS]
-)
+each_interleaving = with_each(INTERLEAVINGS)
 
 
-async def receive_twice(
-    store: Store,
-    failpoints: Failpoints,
-    clock: ManualClock,
-    name: str,
-    interleaving: Interleaving,
-    *,
-    pause_ms: int = 0,
-) -> None:
+async def receive_twice(scene: Scene, name: str, interleaving: Interleaving, *, pause_ms: int = 0) -> None:
     """Receive, lose the answer, do something else, and receive again with the same key."""
+    store = scene.store
     queue = await make_queue(store, name)
     sent = await send(store, queue, "a", "b")
-    lose_the_answer(failpoints, "lease.committed")
+    lose_the_answer(scene.failpoints, "lease.committed")
     with pytest.raises(StoreUnavailable):
         await lease(store, queue, attempt=KEY)
-    async with interleaving(store, queue, clock):
-        await clock.advance(ms=pause_ms)
+    async with interleaving(store, queue, scene.clock):
+        await scene.clock.advance(ms=pause_ms)
         again = await lease(store, queue, attempt=KEY)
         assert [message.message_id for message in again] == [answer.message_id for answer in sent]
         assert [message.receive_count for message in again] == [1, 1]
@@ -95,20 +86,18 @@ async def receive_twice(
 
 @on_both_kinds
 @each_interleaving
-async def test_a_retried_receive_has_the_same_messages(
-    store: Store, failpoints: Failpoints, clock: ManualClock, name: str, interleaving: Interleaving
-) -> None:
-    await receive_twice(store, failpoints, clock, name, interleaving)
+async def test_a_retried_receive_has_the_same_messages(scene: Scene, name: str, interleaving: Interleaving) -> None:
+    await receive_twice(scene, name, interleaving)
 
 
 @on_both_kinds
 @each_interleaving
 @with_limits(outcome_window_ms=1)
 async def test_it_is_noticed_when_the_outcome_of_a_receive_is_forgotten(
-    store: Store, failpoints: Failpoints, clock: ManualClock, name: str, interleaving: Interleaving
+    scene: Scene, name: str, interleaving: Interleaving
 ) -> None:
     with pytest.raises(AssertionError):
-        await receive_twice(store, failpoints, clock, name, interleaving, pause_ms=1)
+        await receive_twice(scene, name, interleaving, pause_ms=1)
 
 
 @on_both_kinds

@@ -18,6 +18,8 @@ from penstock.domain.queue import (
 from penstock.store.port import Store
 from penstock.testing import ManualClock
 from tests.support.queues import (
+    ACCOUNT,
+    REGION,
     change_queue,
     counts,
     dead_letters_to,
@@ -149,6 +151,27 @@ async def test_only_one_region_and_account_are_listed(store: Store) -> None:
     await store.create_queue(queue_name("a", region="us-east-1"), QueueAttributes(), {})
     await store.create_queue(queue_name("a", account="111111111111"), QueueAttributes(), {})
     assert await store.list_queues(ORDERS.region, ORDERS.account, limit=10) == [queue]
+
+
+async def test_places_are_the_regions_and_accounts_that_have_queues(store: Store) -> None:
+    assert await store.list_places(limit=10) == []
+    places = [(region, account) for region in ("eu-west-1", "us-east-1") for account in (ACCOUNT, "111111111111")]
+    for region, account in reversed(places):
+        for text in ("a", "b"):
+            name = queue_name(text, region=region, account=account)
+            await store.create_queue(name, QueueAttributes(), {})
+    assert await store.list_places(limit=10) == places
+    assert await store.list_places(limit=2) == places[:2]
+    assert await store.list_places(after=places[1], limit=2) == places[2:]
+    assert await store.list_places(after=places[3], limit=2) == []
+
+
+async def test_a_place_is_listed_until_its_last_queue_is_deleted(store: Store) -> None:
+    first, second = await make_queue(store, "a"), await make_queue(store, "b")
+    await store.delete_queue(first)
+    assert await store.list_places(limit=1) == [(REGION, ACCOUNT)]
+    await store.delete_queue(second)
+    assert await store.list_places(limit=1) == []
 
 
 async def test_a_deleted_queue_is_not_listed(store: Store) -> None:

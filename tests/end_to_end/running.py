@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 import boto3
+import pytest
 from botocore.config import Config
 
 STOP_TIMEOUT_S = 20.0
+CLIENT_TIMEOUT_S = 120.0
+"""How long another program may take. Some of them take seconds to start where nothing else goes on."""
 REGION = "eu-central-1"
 QUICK_RETRIES = Config(retries={"total_max_attempts": 2})
 
@@ -111,10 +117,23 @@ def fail_to_serve(folder: Path, *arguments: str) -> str:
     return line
 
 
-def receive_bytes(queue_url: str, *, wait_s: int) -> bytes:
+@contextlib.contextmanager
+def many_files(count: int) -> Iterator[None]:
+    """Let this process have so many files and connections open, for the length of the block."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < count:
+        pytest.skip(f"a process may have only {most} files open here: {count} were NOT tried")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(allowed, count), most))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+
+
+def receive_bytes(queue_url: str, *, wait_s: int = 0, hide_s: int | None = None) -> bytes:
     """Write a ReceiveMessage as a bare request of the Query protocol."""
     path = urlsplit(queue_url).path
     query = f"Action=ReceiveMessage&WaitTimeSeconds={wait_s}&AttributeName.1=All"
+    if hide_s is not None:
+        query += f"&VisibilityTimeout={hide_s}"
     # Signed by nobody, but it says which region it is for.
     scope = f"AWS4-HMAC-SHA256 Credential=any/20260101/{REGION}/sqs/aws4_request, SignedHeaders=host, Signature=0"
     return f"GET {path}?{query} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {scope}\r\n\r\n".encode()

@@ -80,12 +80,17 @@ WORKER_POLICY = """
 """
 
 
+def guard(folder: Path, *arguments: str, **variables: str) -> RunningServer:
+    """Start a server with these keys and queues."""
+    (folder / "penstock.toml").write_text(FILE)
+    (folder / "worker.json").write_text(WORKER_POLICY)
+    own = ("--config", "penstock.toml", "--port", "0")
+    return RunningServer(folder, *own, *arguments, PENSTOCK_MONITORING_TOKEN=TOKEN, **variables)
+
+
 @pytest.fixture
 def guarded(store_url: str, tmp_path: Path) -> Iterator[RunningServer]:
-    (tmp_path / "penstock.toml").write_text(FILE)
-    (tmp_path / "worker.json").write_text(WORKER_POLICY)
-    arguments = ("--config", "penstock.toml", "--port", "0", "--log-level", "debug")
-    with RunningServer(tmp_path, *arguments, PENSTOCK_STORE=store_url, PENSTOCK_MONITORING_TOKEN=TOKEN) as server:
+    with guard(tmp_path, "--log-level", "debug", PENSTOCK_STORE=store_url) as server:
         yield server
 
 
@@ -102,8 +107,8 @@ def code_of(call: Any, **parameters: Any) -> str:
     return str(refused.value.response["Error"]["Code"])
 
 
-def fetch(url: str, **headers: str) -> tuple[int, str]:
-    request = urllib.request.Request(url, headers=headers)
+def fetch(url: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, data=body, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=STOP_TIMEOUT_S) as answer:
             return answer.status, answer.read().decode()
@@ -190,6 +195,14 @@ def test_with_keys_a_server_may_listen_where_others_reach_it(guarded: RunningSer
     arguments = ("--config", "penstock.toml", "--port", "0", "--store", "memory:", "--host", "0.0.0.0")
     with RunningServer(tmp_path, *arguments) as server:
         assert server.stop() == (0, "")
+
+
+def test_signatures_go_by_the_time_of_the_world_and_not_by_a_clock_that_was_moved(tmp_path: Path) -> None:
+    with guard(tmp_path, "--store", "memory:", "--clock", "manual") as server:
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        status, _ = fetch(f"{server.url}/_penstock/clock/advance", b'{"seconds": 86400}', **bearer)
+        assert status == 200
+        assert len(client(server, "ADMIN").list_queues()["QueueUrls"]) == 2
 
 
 def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:

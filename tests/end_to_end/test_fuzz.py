@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import resource
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for a few calls here.
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.end_to_end.cutting_proxy import read_message
-from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, read_all
+from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, many_files, read_all
 from tests.support.sqs_model import sqs_model
 
 IDLE_CONNECTIONS = 3_000
@@ -294,19 +294,9 @@ def test_a_request_that_is_cut_short_costs_nothing(fuzzed_server: RunningServer,
 
 
 def test_idle_and_half_sent_connections_leave_room_for_others(fuzzed_server: RunningServer) -> None:
-    address = urlsplit(fuzzed_server.url)
-    assert address.hostname is not None
-    assert address.port is not None
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * IDLE_CONNECTIONS)), hard))
-    idle: list[socket.socket] = []
-    try:
+    with many_files(2 * IDLE_CONNECTIONS), contextlib.ExitStack() as stack:
         for number in range(IDLE_CONNECTIONS):
-            connection = socket.create_connection((address.hostname, address.port), timeout=STOP_TIMEOUT_S)
-            idle.append(connection)
+            connection = stack.enter_context(fuzzed_server.connect())
             connection.sendall([b"", b"POST / HT", b"POST / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\n"][number % 4])
         assert fuzzed_server.get("/healthz") == {"status": "ok"}
         assert "QueueUrls" in fuzzed_server.sqs().list_queues()
-    finally:
-        for connection in idle:
-            connection.close()

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 from aiobotocore.session import get_session
 
-from tests.end_to_end.running import REGION, STOP_TIMEOUT_S, RunningServer, environment
+from tests.end_to_end.running import CLIENT_TIMEOUT_S, REGION, RunningServer, environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 
 
@@ -69,7 +69,7 @@ def aws(server: RunningServer, *arguments: str) -> Any:
         text=True,
         check=False,
         env=amazon_environment(),
-        timeout=STOP_TIMEOUT_S,
+        timeout=CLIENT_TIMEOUT_S,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout else None
@@ -116,15 +116,15 @@ def test_a_celery_worker_runs_a_task_that_was_sent_by_sqs(shared_server: Running
     try:
         for left, right in ((2, 3), (40, 2)):
             caller = [sys.executable, "-c", CALL, str(left), str(right)]
-            subprocess.run(caller, check=True, env=variables, cwd=tmp_path, timeout=STOP_TIMEOUT_S)
+            subprocess.run(caller, check=True, env=variables, cwd=tmp_path, timeout=CLIENT_TIMEOUT_S)
             assert worker.stdout is not None
             assert f"sum={left + right}\n" in iter(worker.stdout.readline, ""), errors.read_text()
         worker.terminate()
-        worker.communicate(timeout=STOP_TIMEOUT_S)
+        worker.communicate(timeout=CLIENT_TIMEOUT_S)
         assert worker.returncode == 0, errors.read_text()
     finally:
         worker.kill()
-        worker.communicate(timeout=STOP_TIMEOUT_S)
+        worker.communicate(timeout=CLIENT_TIMEOUT_S)
     sqs = shared_server.sqs()
     counts = sqs.get_queue_attributes(QueueUrl=sqs.get_queue_url(QueueName="shop")["QueueUrl"], AttributeNames=["All"])[
         "Attributes"

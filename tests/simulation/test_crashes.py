@@ -23,12 +23,15 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.processes import Lines, Process, taken
 
 KILLS = 50
-RUN_S_MAX = 0.6
+LINES_MAX = 1_500
+"""How much a victim tells before it is killed."""
+PHASE_S_MAX = 0.02
+"""Within this time after its last line it is killed, at any point between two commits."""
 READY_TIMEOUT_S = 30.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_nothing_acknowledged_is_undone_by_kill_9(tmp_path: Path) -> None:
     chance = random.Random(9)
     home = tmp_path / "home"
@@ -38,7 +41,9 @@ async def test_nothing_acknowledged_is_undone_by_kill_9(tmp_path: Path) -> None:
     for kill in range(KILLS):
         victim = Process(url, str(kill), batches_max=sys.maxsize, lines=lines, retries=ledger.retries)
         assert victim.ready.wait(READY_TIMEOUT_S)
-        victim.ended.wait(chance.uniform(0, RUN_S_MAX))
+        for _ in range(chance.randrange(LINES_MAX)):
+            ledger.note(lines.get(timeout=READY_TIMEOUT_S))
+        victim.ended.wait(chance.uniform(0, PHASE_S_MAX))
         assert not victim.ended.is_set(), "the victim ended by itself"
         victim.kill()
         for line in taken(lines):

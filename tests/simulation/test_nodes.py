@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,7 +20,9 @@ from tests.support.postgres import PostgresServer
 from tests.support.stores import Opener, PostgresDatabase
 
 READY_TIMEOUT_S = 30.0
-WORK_TIMEOUT_S = 30.0
+WORK_TIMEOUT_S = 120.0
+
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -64,11 +67,14 @@ def test_a_killed_node_leaves_its_work_to_the_others(postgres_server: PostgresSe
     database = postgres_server.create_database()
     url = postgres_server.dsn(database)
     ledger, lines = Ledger(), Lines()
-    nodes = [Process(url, str(number), batches_max=40, lines=lines) for number in range(3)]
+    # The one that is killed has no end of work: so it is killed in the middle of it, however late that is.
+    nodes = [
+        Process(url, str(number), batches_max=batches_max, lines=lines)
+        for number, batches_max in enumerate((40, 40, sys.maxsize))
+    ]
     try:
         for node in nodes:
             assert node.ready.wait(READY_TIMEOUT_S)
-        # In the middle of it all: the node holds leases, and much is left to do.
         listen(ledger, lines, until=lambda: len(ledger.deleted_at_ms) > 500)
         nodes.pop().kill()
         listen(ledger, lines, until=lambda: ledger.sent_all >= {"0", "1"} and not ledger.to_do)
@@ -78,7 +84,7 @@ def test_a_killed_node_leaves_its_work_to_the_others(postgres_server: PostgresSe
     for line in taken(lines):
         ledger.note(line)
     assert exits == [0, 0]
-    assert ledger.sent_all == {"0", "1"}, "the kill came too late to be one in the middle"
+    assert ledger.sent_all == {"0", "1"}
     ledger.check_deliveries()
     assert not ledger.to_do
 

@@ -32,7 +32,7 @@ NAMES = ("polled", "polled.fifo")
 LIMITS = Limits()
 TURNS = 20
 """Turns of the event loop without a call to the store after which nothing more is going to happen by itself."""
-GRACE_S = 0.5
+GRACE_S = 10.0
 """How long a wake-up may be on its way through a database."""
 LOOKS_PER_POLL_MAX = 4
 

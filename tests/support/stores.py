@@ -55,8 +55,13 @@ class PostgresDatabase:
         if self._name is None:
             template = await self._template() if self._copied else "template1"
             self._name = self._server.create_database(template)
-        dsn = self._server.dsn(self._name)
-        return await PostgresStore.open(dsn, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+        return await PostgresStore.open(self.dsn, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+
+    @property
+    def dsn(self) -> str:
+        """Where it is, once it was opened."""
+        assert self._name is not None
+        return self._server.dsn(self._name)
 
     def drop(self) -> None:
         if self._name is not None:

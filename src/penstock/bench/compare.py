@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,6 +10,7 @@ from penstock.bench.compare_http import compare_http
 from penstock.bench.compare_postgres import compare_postgres, some_server
 from penstock.bench.compare_sqlite import compare_sqlite
 from penstock.bench.findings import Extent, Section
+from penstock.bench.machine import describe_machine
 from penstock.bench.process import loop_name
 from penstock.bench.scratch import temporary_folder
 from penstock.bench.store_run import utc_now
@@ -68,7 +67,7 @@ async def run_http(extent: Extent, narrator: Narrator, *, own: bool) -> CompareR
 def _report(started_at: str, extent: Extent, sections: list[Section], notes: list[str]) -> CompareReport:
     return CompareReport(
         started_at=started_at,
-        machine=f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        machine=describe_machine(),
         event_loop=loop_name(),
         extent=extent,
         sections=sections,

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _CLOSE = re.compile(rb"HTTP/1\.0|\r\nconnection: *close", re.IGNORECASE)
-_OK = re.compile(rb"HTTP/1\.[01] 200 ")
+_OK = re.compile(rb"HTTP/1\.[01] 20[02] ")
 _SHOWN_BYTES = 300
 
 
@@ -24,7 +25,21 @@ class Dialogue(Protocol):
         """Return the next request; None ends it."""
 
     def answered(self, answer: bytes) -> None:
-        """Take an answer (head and body), of which it is known only that its status is 200."""
+        """Take an answer (head and body), of which it is known only that its status is 200 or 202."""
+
+
+def dechunk(data: bytes, start: int) -> bytes | None:
+    """Put together a body that comes in chunks from `start` on; None says that there is more to come."""
+    parts: list[bytes] = []
+    while (line_end := data.find(b"\r\n", start)) >= 0:
+        size = int(data[start:line_end].partition(b";")[0], 16)
+        start = line_end + 2 + size + 2
+        if start > len(data):
+            return None
+        if not size:
+            return b"".join(parts)
+        parts.append(data[line_end + 2 : start - 2])
+    return None
 
 
 class Connection(asyncio.Protocol):
@@ -69,16 +84,30 @@ class Connection(asyncio.Protocol):
             self._parts = []
         head_end = data.find(b"\r\n\r\n")
         found = _LENGTH.search(data, 0, head_end + 1) if head_end >= 0 else None
+        if found is None and head_end >= 0 and _CHUNKED.search(data, 0, head_end + 1):
+            body = dechunk(data, head_end + 4)
+            if body is None:
+                self._missing = 1
+                self._parts.append(data)
+            else:
+                self._judge(data[: head_end + 4] + body, head_end)
+            return
         if found is None and head_end >= 0:
             self.fail(f"an answer does not tell its length: {data[:_SHOWN_BYTES]!r}")
             return
         self._missing = 1 if found is None else head_end + 4 + int(found[1]) - len(data)
         if self._missing > 0:
             self._parts.append(data)
-        elif self._missing < 0 or not _OK.match(data):
+        elif self._missing < 0:
             self.fail(f"the server answered: {data[:_SHOWN_BYTES]!r}")
         else:
-            self._take(data, head_end)
+            self._judge(data, head_end)
+
+    def _judge(self, answer: bytes, head_end: int) -> None:
+        if _OK.match(answer):
+            self._take(answer, head_end)
+        else:
+            self.fail(f"the server answered: {answer[:_SHOWN_BYTES]!r}")
 
     def _take(self, answer: bytes, head_end: int) -> None:
         self._asked = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import shutil
 import sys
 from contextlib import asynccontextmanager
@@ -104,6 +105,7 @@ class WrkGenerator:
 
     async def run(self, job: Job) -> Rate:
         """Have a job done."""
+        assert job.messages is None, "wrk counts seconds only"
         self._script.write_text(f"job = {_lua(_told(job))}\n{_SCRIPT.read_text()}")
         seconds = math.ceil(job.seconds)
         cpu_s = cpu_seconds_of(job.pid)
@@ -139,9 +141,12 @@ def _told(job: Job) -> dict[str, object]:
         for operation in operations
     }
     return {
+        "run": os.urandom(4).hex(),
         "kind": job.kind,
         "batch": job.batch,
-        "queue_url": job.queue_url,
+        "queue_urls": job.queue_urls or [job.queue_url],
+        "groups": job.groups,
+        "connections": job.connections,
         "heads": heads,
         "bodies": make_bodies(job.body_bytes),
     }

@@ -1,58 +1,92 @@
--- What wrk says on each connection. `job` is set before: kind, batch, queue_url, heads (in parts) and bodies.
+-- What wrk says on each connection. `job` is set before: run (eight digits that no other run has), kind, batch,
+-- connections, queue_urls, groups, heads (in parts) and bodies.
 --
 -- wrk does not tell which request an answer belongs to, so a lifecycle is not one connection's but that of all: whoever
--- asks next deletes what was received, or else receives what was sent, or else sends.
+-- asks next deletes what was received, or else receives what was sent, or else sends. Where there are several queues,
+-- they take turns, messages are received in the order in which they were sent, as many later as there are connections,
+-- and each tells in its body which queue it is from.
 
-math.randomseed(os.time())
-local run = string.format("%08x", math.random(0, 0x7fffffff))
-local signature = string.rep(string.format("%013x", math.random(0, 0x7fffffff)), 4)
+local run = job.run
+local signature = string.rep("00000" .. run, 4)
 local number = 0
 local received = {}
+local sent = 0
+local asked = 0
 local unreceived = 0
+local lag = #job.queue_urls > 1 and job.connections or 0
 local threads = {}
 deleted = 0
 refused = 0
 
-local function sized(body)
-  return #body .. "\r\n\r\n" .. body
-end
-
-local function write(operation, content)
+local function write(operation, queue, rest)
   number = number + 1
-  local head, unique = job.heads[operation], string.format("%012x", number)
-  return head[1] .. signature .. unique .. head[2] .. run .. "-0000-4000-8000-" .. unique .. head[3] .. content
+  local head, unique, opening = job.heads[operation], string.format("%012x", number), queue.opening
+  return head[1] .. signature .. unique .. head[2] .. run .. "-0000-4000-8000-" .. unique .. head[3]
+    .. (#opening + #rest) .. "\r\n\r\n" .. opening .. rest
 end
 
-local queue = '{"QueueUrl": "' .. job.queue_url .. '", '
-local sends = {}
-for first = 1, #job.bodies do
-  if job.batch == 1 then
-    sends[first] = sized(queue .. '"MessageBody": "' .. job.bodies[first] .. '"}')
-  else
-    local entries = {}
-    for index = 1, job.batch do
-      local body = job.bodies[(first + index - 2) % #job.bodies + 1]
-      entries[index] = '{"Id": "' .. index .. '", "MessageBody": "' .. body .. '"}'
-    end
-    sends[first] = sized(queue .. '"Entries": [' .. table.concat(entries, ", ") .. "]}")
-  end
+local queues = {}
+for index, url in ipairs(job.queue_urls) do
+  local mark = #job.queue_urls > 1 and "queue-" .. index .. "-" or ""
+  queues[index] = { opening = '{"QueueUrl": "' .. url .. '", ', mark = mark }
 end
-local receive = sized(queue .. '"MaxNumberOfMessages": ' .. job.batch .. "}")
+
+local function queue_of(count)
+  return queues[count % #queues + 1]
+end
+
+local function group_of(entry)
+  if job.groups == 0 then
+    return ""
+  end
+  return ', "MessageGroupId": "group-' .. number % job.groups
+    .. '", "MessageDeduplicationId": "' .. run .. "-" .. number .. "-" .. entry .. '"'
+end
+
+local function message(queue, entry)
+  local body = job.bodies[(number + entry - 1) % #job.bodies + 1]
+  return '"MessageBody": "' .. queue.mark .. body .. '"' .. group_of(entry) .. "}"
+end
+
+local batches = {}
+local function batch(queue)
+  local kept = number % #job.bodies
+  if batches[kept] and job.groups == 0 and #queues == 1 then
+    return batches[kept]
+  end
+  local entries = {}
+  for entry = 1, job.batch do
+    entries[entry] = '{"Id": "' .. entry .. '", ' .. message(queue, entry)
+  end
+  batches[kept] = '"Entries": [' .. table.concat(entries, ", ") .. "]}"
+  return batches[kept]
+end
 
 local function send()
-  return write(job.batch == 1 and "SendMessage" or "SendMessageBatch", sends[number % #sends + 1])
+  local queue = queue_of(sent)
+  sent = sent + 1
+  if job.batch == 1 then
+    return write("SendMessage", queue, message(queue, 1))
+  end
+  return write("SendMessageBatch", queue, batch(queue))
+end
+
+local function receive()
+  local queue = queue_of(asked)
+  asked = asked + 1
+  return write("ReceiveMessage", queue, '"MaxNumberOfMessages": ' .. job.batch .. "}")
 end
 
 local function delete(handles)
   deleted = deleted + #handles
   if job.batch == 1 then
-    return write("DeleteMessage", sized(queue .. '"ReceiptHandle": "' .. handles[1] .. '"}'))
+    return write("DeleteMessage", handles.queue, '"ReceiptHandle": "' .. handles[1] .. '"}')
   end
   local entries = {}
   for index, handle in ipairs(handles) do
     entries[index] = '{"Id": "' .. index .. '", "ReceiptHandle": "' .. handle .. '"}'
   end
-  return write("DeleteMessageBatch", sized(queue .. '"Entries": [' .. table.concat(entries, ", ") .. "]}"))
+  return write("DeleteMessageBatch", handles.queue, '"Entries": [' .. table.concat(entries, ", ") .. "]}")
 end
 
 if job.kind == "send" then
@@ -61,9 +95,9 @@ else
   function request()
     if #received > 0 then
       return delete(table.remove(received))
-    elseif unreceived > 0 then
+    elseif unreceived > lag then
       unreceived = unreceived - 1
-      return write("ReceiveMessage", receive)
+      return receive()
     end
     return send()
   end
@@ -71,16 +105,17 @@ else
   function response(status, headers, body)
     if status ~= 200 or string.find(body, '"Failed": ?%[ ?{') then
       refused = refused + 1
+      return
+    end
+    local handles = {}
+    for handle in string.gmatch(body, '"ReceiptHandle": ?"([^"]+)"') do
+      handles[#handles + 1] = handle
+    end
+    if #handles > 0 then
+      handles.queue = queues[tonumber(string.match(body, '"Body": ?"queue%-(%d+)%-') or 1)]
+      received[#received + 1] = handles
     elseif string.find(body, '"MD5OfMessageBody"', 1, true) then
       unreceived = unreceived + 1
-    else
-      local handles = {}
-      for handle in string.gmatch(body, '"ReceiptHandle": ?"([^"]+)"') do
-        handles[#handles + 1] = handle
-      end
-      if #handles > 0 then
-        received[#received + 1] = handles
-      end
     end
   end
 end

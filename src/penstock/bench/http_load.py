@@ -6,6 +6,7 @@ It reads jobs as lines of JSON, and answers each with one line. It ends with its
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import sys
 import time
@@ -22,7 +23,7 @@ from penstock.bench.timing import Latency
 from penstock.bench.workload import make_bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ANSWER_SECONDS_MAX = 30.0
 """How long after the end of a job its last answers may take."""
@@ -34,7 +35,11 @@ Kind = Literal["send", "lifecycle"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do to one server, for how long. `pid` is its process, whose processor time is read."""
+    """What to do to one server, for how long. `pid` is its process, whose processor time is read.
+
+    `queue_urls` take turns instead of the one queue, if there are any. With `groups` the queue is FIFO and has so many
+    message groups. Sends end early once so many `messages` were asked for; only our own generator knows how to do that.
+    """
 
     port: int
     pid: int
@@ -44,6 +49,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     body_bytes: int
     seconds: float
+    queue_urls: list[str] = []
+    groups: int = 0
+    messages: int | None = None
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +69,20 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 class Tally:
     """Counts answers, until `stop`: those that come later do not count, and nothing more is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages_max: int | None = None) -> None:
         self.messages = 0
         self.latencies_s = array("d")
         self.stopped = False
+        self._left = messages_max
+
+    def take(self, messages: int) -> int:
+        """Say how many of these messages may be asked for."""
+        if self.stopped:
+            return 0
+        if self._left is not None:
+            messages = min(messages, self._left)
+            self._left -= messages
+        return messages
 
     def count(self, asked_at_s: float, messages: int) -> None:
         """Take in an answer, and how many messages are done with by it."""
@@ -76,30 +94,33 @@ class Tally:
 class Sends:
     """Send, again and again."""
 
-    def __init__(self, writer: RequestWriter, batch: int, tally: Tally) -> None:
-        self._writer = writer
+    def __init__(self, writers: Iterator[RequestWriter], batch: int, tally: Tally) -> None:
+        self._writers = writers
         self._batch = batch
         self._tally = tally
+        self._count = 0
         self._asked_at_s = 0.0
 
     def request(self) -> bytes | None:
-        if self._tally.stopped:
+        self._count = self._tally.take(self._batch)
+        if not self._count:
             return None
-        asked = self._writer.send(self._batch)
+        asked = next(self._writers).send(self._count)
         self._asked_at_s = time.perf_counter()
         return asked
 
     def answered(self, answer: bytes) -> None:
         if self._batch > 1 and _FAILED.search(answer):
             raise WorkFailed(f"an entry of a batch was refused: {answer!r}")
-        self._tally.count(self._asked_at_s, self._batch)
+        self._tally.count(self._asked_at_s, self._count)
 
 
 class Lifecycles:
     """Send, receive as many, and delete what was received; a message counts once it is deleted."""
 
-    def __init__(self, writer: RequestWriter, batch: int, tally: Tally) -> None:
-        self._writer = writer
+    def __init__(self, writers: Iterator[RequestWriter], batch: int, tally: Tally) -> None:
+        self._writers = writers
+        self._writer = next(writers)
         self._batch = batch
         self._tally = tally
         self._asked_at_s = 0.0
@@ -129,6 +150,7 @@ class Lifecycles:
         self._tally.count(self._asked_at_s, done)
 
     def _send(self) -> bytes:
+        self._writer = next(self._writers)
         return self._writer.send(self._batch)
 
     def _receive(self) -> bytes:
@@ -143,12 +165,14 @@ _DIALOGUES: dict[Kind, type[Sends | Lifecycles]] = {"send": Sends, "lifecycle": 
 
 async def perform(job: Job) -> Done:
     """Do a job: connect, then ask on all connections at once until the time is over, then hear the last answers."""
-    tally = Tally()
-    writer = RequestWriter(f"127.0.0.1:{job.port}", job.queue_url, make_bodies(job.body_bytes))
+    tally = Tally(job.messages)
+    writer = RequestWriter(f"127.0.0.1:{job.port}", job.queue_url, make_bodies(job.body_bytes), groups=job.groups)
+    # All connections take from one line, so that no queue is asked more often than another.
+    writers = itertools.cycle([writer.on(queue_url) for queue_url in job.queue_urls] or [writer])
     load = _Load(job.port)
     try:
         for _ in range(job.connections):
-            await load.open(Connection(_DIALOGUES[job.kind](writer, job.batch, tally), load.reconnect))
+            await load.open(Connection(_DIALOGUES[job.kind](writers, job.batch, tally), load.reconnect))
         cpu_s, own_cpu_s, started_s = cpu_seconds_of(job.pid), time.process_time(), time.perf_counter()
         for connection in load.connections:
             connection.ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -44,10 +45,12 @@ def write_head(operation: str, host: str) -> tuple[bytes, bytes, bytes]:
 class RequestWriter:
     """Writes the requests on one queue. No two have the same invocation id, nor the same signature.
 
-    The signatures are of the right form and of no meaning, so this is for servers that let everybody in.
+    With `groups`, every send is for FIFO: it names one of so many message groups, and a deduplication id of its own;
+    the messages of one batch share a group. The signatures are of the right form and of no meaning, so this is for
+    servers that let everybody in.
     """
 
-    def __init__(self, host: str, queue_url: str, bodies: Sequence[str]) -> None:
+    def __init__(self, host: str, queue_url: str, bodies: Sequence[str], *, groups: int = 0) -> None:
         self._heads = {
             operation: write_head(operation, host)
             for operation in (
@@ -58,53 +61,74 @@ class RequestWriter:
                 "DeleteMessageBatch",
             )
         }
-        self._queue_url = queue_url
+        self._queue = _opening(queue_url)
+        self._groups = groups
         self._numbers = itertools.count()
         self._run = os.urandom(4).hex().encode()
         self._signature_head = os.urandom(26).hex().encode()
-        self._singles = [_sized({"QueueUrl": queue_url, "MessageBody": body}) for body in bodies]
-        self._bodies = bodies
+        self._bodies = [b'"MessageBody": %b' % json.dumps(body).encode() for body in bodies]
         self._batches: dict[int, list[bytes]] = {}
-        self._receives: dict[int, bytes] = {}
+
+    def on(self, queue_url: str) -> RequestWriter:
+        """Return a writer for another queue that counts on with this one, and keeps no bodies of its own."""
+        other = copy.copy(self)
+        other._queue = _opening(queue_url)  # noqa: SLF001 # It is one of us.
+        return other
 
     def send(self, count: int) -> bytes:
         """Send one message, or a batch of more."""
         number = next(self._numbers)
+        if self._groups:
+            return self._send_in_order(number, count)
         if count == 1:
-            return self._write("SendMessage", number, self._singles[number % len(self._singles)])
+            return self._write("SendMessage", number, self._bodies[number % len(self._bodies)] + b"}")
         batches = self._batches.get(count)
         if batches is None:
             batches = self._batches[count] = [self._batch(first, count) for first in range(len(self._bodies))]
         return self._write("SendMessageBatch", number, batches[number % len(batches)])
 
-    def receive(self, count: int) -> bytes:
-        """Receive up to `count` messages, without waiting."""
-        asked = self._receives.get(count)
-        if asked is None:
-            asked = self._receives[count] = _sized({"QueueUrl": self._queue_url, "MaxNumberOfMessages": count})
-        return self._write("ReceiveMessage", next(self._numbers), asked)
+    def receive(self, count: int, *, wait_seconds: int = 0) -> bytes:
+        """Receive up to `count` messages, after waiting for the first of them so long."""
+        waiting = b', "WaitTimeSeconds": %d' % wait_seconds if wait_seconds else b""
+        return self._write("ReceiveMessage", next(self._numbers), b'"MaxNumberOfMessages": %d%b}' % (count, waiting))
 
     def delete(self, handles: Sequence[str], *, batch: bool) -> bytes:
         """Delete what was received: one message, or a batch."""
         number = next(self._numbers)
         if not batch:
-            asked = _sized({"QueueUrl": self._queue_url, "ReceiptHandle": handles[0]})
-            return self._write("DeleteMessage", number, asked)
+            return self._write("DeleteMessage", number, b'"ReceiptHandle": %b}' % json.dumps(handles[0]).encode())
         entries = [{"Id": str(index), "ReceiptHandle": handle} for index, handle in enumerate(handles)]
-        return self._write("DeleteMessageBatch", number, _sized({"QueueUrl": self._queue_url, "Entries": entries}))
+        return self._write("DeleteMessageBatch", number, b'"Entries": %b}' % json.dumps(entries).encode())
+
+    def _send_in_order(self, number: int, count: int) -> bytes:
+        group = b'"MessageGroupId": "group-%d", "MessageDeduplicationId": "%b-%d' % (
+            number % self._groups,
+            self._run,
+            number,
+        )
+        if count == 1:
+            return self._write("SendMessage", number, b'%b, %b"}' % (self._body(number), group))
+        entries = b", ".join(
+            b'{"Id": "%d", %b, %b-%d"}' % (index, self._body(number + index), group, index) for index in range(count)
+        )
+        return self._write("SendMessageBatch", number, b'"Entries": [%b]}' % entries)
 
     def _batch(self, first: int, count: int) -> bytes:
-        bodies = itertools.islice(itertools.cycle(self._bodies), first, first + count)
-        entries = [{"Id": str(index), "MessageBody": body} for index, body in enumerate(bodies)]
-        return _sized({"QueueUrl": self._queue_url, "Entries": entries})
+        entries = b", ".join(b'{"Id": "%d", %b}' % (index, self._body(first + index)) for index in range(count))
+        return b'"Entries": [%b]}' % entries
 
-    def _write(self, operation: str, number: int, sized: bytes) -> bytes:
+    def _body(self, number: int) -> bytes:
+        return self._bodies[number % len(self._bodies)]
+
+    def _write(self, operation: str, number: int, rest: bytes) -> bytes:
+        """Write a request from what follows the queue in its body."""
         first, second, third = self._heads[operation]
-        unique = b"%012x" % number
+        unique, queue = b"%012x" % number, self._queue
         invocation_id = b"%b-0000-4000-8000-%b" % (self._run, unique)
-        return b"".join((first, self._signature_head, unique, second, invocation_id, third, sized))
+        length = b"%d\r\n\r\n" % (len(queue) + len(rest))
+        return b"".join((first, self._signature_head, unique, second, invocation_id, third, length, queue, rest))
 
 
-def _sized(value: object) -> bytes:
-    body = json.dumps(value).encode()
-    return b"%d\r\n\r\n%b" % (len(body), body)
+def _opening(queue_url: str) -> bytes:
+    """Write what every body begins with."""
+    return b'{"QueueUrl": %b, ' % json.dumps(queue_url).encode()

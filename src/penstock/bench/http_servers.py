@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib.util
 import json
 import os
@@ -13,9 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,11 +23,12 @@ from penstock.bench.errors import ServerUnavailable
 from penstock.bench.http_requests import REGION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _START_SECONDS_MAX = 60.0
 _STOP_SECONDS_MAX = 20.0
+_CALL_SECONDS_MAX = 20.0
 
 # The shell tells the server's pid, ends it when the pipe to us closes, and ends with it: even a killed benchmark leaves
 # no server behind, and one that dies is noticed.
@@ -53,15 +54,15 @@ class Serving(msgspec.Struct, frozen=True):
 @contextlib.contextmanager
 def bare_handler(folder: Path) -> Iterator[Serving]:
     """Run the bare handler. It has no queues, and looks at the name of none."""
-    with _started([sys.executable, "-m", "penstock.bench.http_bare"], folder) as serving:
+    with started([sys.executable, "-m", "penstock.bench.http_bare"], folder) as serving:
         yield msgspec.structs.replace(serving, queue_url=f"http://127.0.0.1:{serving.port}/000000000000/bench")
 
 
 @contextlib.contextmanager
-def penstock_server(folder: Path) -> Iterator[Serving]:
-    """Run `penstock serve` on a durable SQLite store in this folder."""
+def penstock_server(folder: Path, store: str | None = None) -> Iterator[Serving]:
+    """Run `penstock serve` on this store, or on a durable SQLite store in this folder."""
     command = [sys.executable, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", "0"]
-    with _started([*command, "--store", f"sqlite:{folder / 'http.db'}"], folder) as serving:
+    with started([*command, "--store", store or f"sqlite:{folder / 'http.db'}"], folder) as serving:
         yield serving
 
 
@@ -76,38 +77,58 @@ def find_moto() -> list[str] | None:
 @contextlib.contextmanager
 def moto_server(command: Sequence[str], folder: Path) -> Iterator[Serving]:
     """Run moto's server, which keeps everything in memory."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with _started([*command, "-H", "127.0.0.1", "-p", str(port)], folder, port=port) as serving:
+    port = free_port()
+    with started([*command, "-H", "127.0.0.1", "-p", str(port)], folder, port=port) as serving:
         yield serving
 
 
-def with_queue(serving: Serving, name: str) -> Serving:
+def free_port() -> int:
+    """Return a port that nobody listens on, for a server that has to be told one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def with_queue(serving: Serving, name: str, *, fifo: bool = False) -> Serving:
     """Make a queue on a server, and return that server with it."""
+    asked: dict[str, object] = {"QueueName": name}
+    if fifo:
+        asked = {"QueueName": f"{name}.fifo", "Attributes": {"FifoQueue": "true"}}
+    return msgspec.structs.replace(serving, queue_url=str(call(serving, "CreateQueue", asked)["QueueUrl"]))
+
+
+def call(serving: Serving, operation: str, asked: dict[str, object]) -> dict[str, Any]:
+    """Do one SQS operation, and return its answer."""
     scope = f"AKIDEXAMPLE/20260101/{REGION}/sqs/aws4_request"
     request = urllib.request.Request(
         f"http://127.0.0.1:{serving.port}/",
-        data=json.dumps({"QueueName": name}).encode(),
+        data=json.dumps(asked).encode(),
         headers={
-            "X-Amz-Target": "AmazonSQS.CreateQueue",
+            "X-Amz-Target": f"AmazonSQS.{operation}",
             "Content-Type": "application/x-amz-json-1.0",
             "Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0",
         },
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=_START_SECONDS_MAX) as answer:
-            return msgspec.structs.replace(serving, queue_url=json.load(answer)["QueueUrl"])
-    except urllib.error.URLError as error:
-        raise ServerUnavailable(f"a server that was started makes no queue: {error}") from error
+        with opener.open(request, timeout=_CALL_SECONDS_MAX) as answer:
+            answered: dict[str, Any] = json.loads(answer.read() or b"{}")
+            return answered
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise ServerUnavailable(f"a server that was started does not do {operation}: {error}") from error
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], folder: Path, *, port: int | None = None) -> Iterator[Serving]:
-    """Run a server until the block ends. It prints its address once it is ready; if not, it is told its `port`."""
+def started(
+    command: Sequence[str], folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Serving]:
+    """Run a server until the block ends. It prints its address once it is ready; if not, it is told its `port`.
+
+    The settings are added to its environment.
+    """
     log = folder / f"{command[-1].strip('/').replace('/', '-')[-40:]}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    environment |= settings or {}
     with log.open("wb") as errors:
         server = subprocess.Popen(
             ["/bin/sh", "-c", _UNTIL_WE_ARE_GONE, "sh", *command],

@@ -9,6 +9,7 @@ import pwd
 import signal
 import subprocess
 import time
+import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,12 @@ def private_server(binaries: Path) -> Iterator[str]:
             assert server.stdin is not None
             server.stdin.close()
             _wait_until_gone(server)
+
+
+def private_server_pid(dsn: str) -> int:
+    """Return the process of a private server, whose children are its sessions."""
+    folder = urllib.parse.parse_qs(urllib.parse.urlsplit(dsn).query)["host"][0]
+    return int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
 
 
 def _wait_until_ready(status: Path, log: Path, server: subprocess.Popen[bytes]) -> None:

@@ -1,18 +1,19 @@
-"""Processes: the event loop and the memory of this one, and the processor time that others use."""
+"""Processes: the event loop and the memory of this one, and the processor time and memory that others use."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import resource
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.bench.errors import ServerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 Result = TypeVar("Result")
 
@@ -83,13 +84,47 @@ def _lifetime_peak_bytes() -> int:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return the processor time that a process has used so far, in all its threads."""
+    """Return the processor time that a process has used so far, in all its threads and in its children."""
+    return _sum_over(pid, _cpu_seconds)
+
+
+def memory_bytes_of(pid: int) -> int:
+    """Return the memory (resident set) that a process and its children have now."""
+    return int(_sum_over(pid, lambda process: process.memory_info().rss))
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return a process and its children."""
+    found: list[int] = []
+
+    def note(process: Any) -> float:  # noqa: ANN401 # psutil has no types here.
+        found.append(process.pid)
+        return 0.0
+
+    _sum_over(pid, note)
+    return found
+
+
+def _cpu_seconds(process: Any) -> float:  # noqa: ANN401 # psutil has no types here.
+    times = process.cpu_times()
+    # Children that have ended count with their parent, where the system tells of them.
+    ended = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    return float(times.user + times.system + ended)
+
+
+def _sum_over(pid: int, read: Callable[[Any], float]) -> float:
+    """Add up what is read of a process and its children, as psutil knows them."""
     try:
         import psutil  # type: ignore[import-untyped] # noqa: PLC0415 # Whoever measures servers installs it; nothing else needs it.
     except ImportError:
-        raise ServerUnavailable("the processor time of a server cannot be read: psutil is not installed") from None
+        raise ServerUnavailable("what a server uses cannot be read: psutil is not installed") from None
     try:
-        times = psutil.Process(pid).cpu_times()
+        server = psutil.Process(pid)
+        total = read(server)
+        children = server.children(recursive=True)
     except psutil.NoSuchProcess:
         raise ServerUnavailable("the server that is measured has ended") from None
-    return float(times.user + times.system)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ended just now.
+            total += read(child)
+    return total

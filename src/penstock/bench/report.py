@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from rich import box
@@ -20,16 +20,29 @@ if TYPE_CHECKING:
     from penstock.bench.timing import Rate
 
 
-def to_json(report: StoreReport | CompareReport) -> str:
+class Dated(Protocol):
+    """A report that tells when its run began."""
+
+    @property
+    def started_at(self) -> str:
+        """The instant, as in ISO 8601."""
+
+
+def to_json(report: object) -> str:
     """Write a report so that programs and people can read it."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 
 
-def save(report: CompareReport, folder: Path, command: str) -> Path:
-    """Write the report of a command into a file of this folder that is named after it and after its instant."""
+def save(report: Dated, folder: Path, command: str, *, drawing: str | None = None) -> Path:
+    """Write the report of a command into a file of this folder that is named after it and after its instant.
+
+    A drawing goes beside it, as SVG.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{command}-{report.started_at.replace(':', '').replace('-', '')}.json"
     path.write_text(to_json(report) + "\n")
+    if drawing is not None:
+        path.with_suffix(".svg").write_text(drawing)
     return path
 
 
@@ -51,7 +64,7 @@ def print_store(report: StoreReport, console: Console) -> None:
         _add_trial(table, trial)
     console.print(table)
     for each in report.ratios:
-        _print_ratio(each, console)
+        print_ratio(each, console)
     console.print(f"opening: {report.open_ms:,.0f} ms", highlight=False)
     memory = f"{_mb(report.memory_start_bytes)} before, {_mb(report.memory_peak_bytes)} at the peak"
     if report.backlog is not None:
@@ -86,9 +99,9 @@ def _print_section(section: Section, console: Console) -> None:
         _add_trial(table, trial, section.operations)
     console.print(table)
     for each in section.ratios:
-        _print_ratio(each, console)
+        print_ratio(each, console)
     for figure in section.figures:
-        _print_figure(figure, console)
+        print_figure(figure, console)
 
 
 def _rates_table(title: str | None = None, operations: str | None = None) -> Table:
@@ -125,14 +138,26 @@ def _add_rate(table: Table, name: str, rate: Rate, operations: str | None = None
     )
 
 
-def _print_ratio(each: Ratio, console: Console) -> None:
+def print_ratio(each: Ratio, console: Console) -> None:
+    """Show a ratio, and whether it is what is wanted."""
+    _print_judged(ratio_line(each), console, reached=each.reached)
+
+
+def ratio_line(each: Ratio) -> str:
+    """Write a ratio, and what is wanted."""
     wanted = "" if each.wanted is None else f"  (at least {each.wanted:g} is wanted)"
-    _print_judged(f"{each.name}: {each.value:.2f}{wanted}", console, reached=each.reached)
+    return f"{each.name}: {each.value:.2f}{wanted}"
 
 
-def _print_figure(figure: Figure, console: Console) -> None:
+def print_figure(figure: Figure, console: Console) -> None:
+    """Show a figure, and whether it is what is wanted."""
+    _print_judged(figure_line(figure), console, reached=figure.reached)
+
+
+def figure_line(figure: Figure) -> str:
+    """Write a figure, and what is wanted."""
     wanted = "" if figure.wanted_max is None else f"  (at most {figure.wanted_max:,g} is wanted)"
-    _print_judged(f"{figure.name}: {figure.value:,.1f} {figure.unit}{wanted}", console, reached=figure.reached)
+    return f"{figure.name}: {figure.value:,.1f} {figure.unit}{wanted}"
 
 
 def _print_judged(text: str, console: Console, *, reached: bool) -> None:

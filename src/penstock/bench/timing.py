@@ -61,17 +61,21 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 class Budget:
-    """When a measurement is over: once so many messages were handed out, or so many seconds have passed."""
+    """When a measurement is over: once so many messages were handed out, or so many seconds after the first."""
 
-    def __init__(self, *, messages: int | None = None, seconds: float | None = None) -> None:
-        assert (messages is None) != (seconds is None), "one of them ends it"
+    def __init__(self, *, messages: int | None = None, seconds: float = math.inf) -> None:
+        assert (messages is None) != (seconds == math.inf), "one of them ends it"
         self._messages = messages
-        self._ends_s = math.inf if seconds is None else time.perf_counter() + seconds
+        self._seconds = seconds
+        self._ends_s: float | None = None
 
     def take(self, count: int) -> int:
         """Hand out up to `count` messages; 0 says that it is over."""
         if self._messages is None:
-            return count if time.perf_counter() < self._ends_s else 0
+            now_s = time.perf_counter()
+            if self._ends_s is None:
+                self._ends_s = now_s + self._seconds
+            return count if now_s < self._ends_s else 0
         taken = min(count, self._messages)
         self._messages -= taken
         return taken

@@ -28,6 +28,7 @@ FIFO_GROUPS = 1_000
 
 _LEASE_MS = HOUR_MS
 _BODIES = 64
+_BODIES_BYTES_MAX = 4 << 20
 _FILL_BATCH = 100
 _FILL_CALLERS = 16
 _EMPTY_ROUNDS_MAX = 100
@@ -59,7 +60,8 @@ class Phases(msgspec.Struct, frozen=True, kw_only=True):
 def make_bodies(body_bytes: int) -> list[str]:
     """Make some texts that do not compress, the same in every run."""
     letters = random.Random(body_bytes)
-    return ["".join(letters.choices(string.ascii_letters, k=body_bytes)) for _ in range(_BODIES)]
+    count = max(4, min(_BODIES, _BODIES_BYTES_MAX // body_bytes))
+    return ["".join(letters.choices(string.ascii_letters, k=body_bytes)) for _ in range(count)]
 
 
 class QueueLoad:
@@ -164,7 +166,7 @@ class QueueLoad:
 
     def _draft(self) -> Draft:
         workload, number, message_id = self._workload, next(self._numbers), self._ids.new_id()
-        body = self._bodies[number % _BODIES]
+        body = self._bodies[number % len(self._bodies)]
         if not workload.groups:
             return Draft(message_id=message_id, body=body)
         if not workload.fifo:

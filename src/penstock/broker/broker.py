@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
+from penstock.broker.jobs.jobs import Jobs
 from penstock.broker.messages import Messages
 from penstock.broker.moves import Moves
 from penstock.broker.queues import Queues
 from penstock.broker.upkeep import Upkeep
 from penstock.broker.waiters import Waiters
+from penstock.domain.job_limits import JobLimits
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,7 +29,9 @@ class Broker:
     itself.
     """
 
-    def __init__(self, store: Store, *, clock: Clock, ids: IdSource, limits: Limits) -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock, ids: IdSource, limits: Limits, job_limits: JobLimits | None = None
+    ) -> None:
         self._store = store
         self._limits = limits
         self._sweeper = Upkeep("sweeper", clock, self._sweep, idle_ms=limits.sweep_interval_ms)
@@ -37,22 +41,32 @@ class Broker:
         self.queues = Queues(store, self._waiters, limits)
         self.messages = Messages(store, self._waiters, clock, ids, limits)
         self.moves = Moves(store, ids, limits, self._mover.wake)
+        self.jobs = Jobs(
+            store.jobs,
+            clock=clock,
+            ids=ids,
+            limits=job_limits or JobLimits(),
+            waiters_per_queue_max=limits.waiters_per_queue_max,
+            sweep_interval_ms=limits.sweep_interval_ms,
+        )
         store.listen(self._waiters.wake)
 
     async def __aenter__(self) -> Self:
         self._background = [
-            asyncio.create_task(upkeep.run(), name=upkeep.name) for upkeep in (self._sweeper, self._mover)
+            asyncio.create_task(upkeep.run(), name=upkeep.name)
+            for upkeep in (self._sweeper, self._mover, *self.jobs.upkeep)
         ]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the long polls with what there is, and the background work."""
+        """End the long polls with what there is, and the background work. What was to be given back is."""
         self.end_waits()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self.jobs.settle()
 
     @property
     def long_polls(self) -> int:
@@ -62,6 +76,7 @@ class Broker:
     def end_waits(self) -> None:
         """Let every long poll look once more and answer, and let no further one wait."""
         self._waiters.close()
+        self.jobs.end_waits()
 
     async def _sweep(self) -> int | None:
         return 0 if await self._store.sweep() else None

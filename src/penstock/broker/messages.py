@@ -12,6 +12,7 @@ from penstock.domain.limits import SECOND_MS
 from penstock.domain.message import Message, Receipt, Refused, Sent, VisibilityChange, size_bytes
 from penstock.domain.receipt import ReceiptHandles
 from penstock.domain.sending import accept
+from penstock.store.port import PromptStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.domain.message import Draft, MessageState, SendResult
     from penstock.domain.queue import Queue, QueueName
     from penstock.domain.sending import Outgoing
-    from penstock.store.port import AttemptKey, Leased, Peek, Store
+    from penstock.store.port import AttemptKey, Done, Leased, Peek, Store
 
 
 POSITION_MAX = 2**63 - 1
@@ -46,6 +47,7 @@ class Messages:
         self._ids = ids
         self._limits = limits
         self._handles = ReceiptHandles(store.secret)
+        self._prompt = store if isinstance(store, PromptStore) else None
 
     # -- send -------------------------------------------------------------------------------------
 
@@ -69,7 +71,8 @@ class Messages:
         """Send messages in one transaction, each judged by itself: an entry is stored or refused, never both."""
         try:
             queue = await self._store.find_queue(name)
-            self._check_batch_size(outgoing)
+            if len(outgoing) > 1:
+                self._check_batch_size(outgoing)
             drafts = [self._draft(queue, message, sender) for message in outgoing]
             return await self._store.append(queue, drafts, attempt=attempt)
         except PenstockError:
@@ -79,6 +82,26 @@ class Messages:
                 raise
             return earlier
 
+    def begin_send(
+        self,
+        name: QueueName,
+        outgoing: Outgoing,
+        *,
+        sender: str,
+        attempt: AttemptKey | None,
+        done: Done[list[SendResult]],
+    ) -> bool:
+        """Send one message without a coroutine, and tell whether that can be done. If so, `done` is told the rest.
+
+        Otherwise, or if a `PenstockError` is raised, nothing was done, and `send` knows what to make of it.
+        """
+        prompt = self._prompt
+        queue = None if prompt is None else prompt.known_queue(name)
+        if prompt is None or queue is None:
+            return False
+        draft = accept(queue, outgoing, message_id=self._ids.new_id(), sender=sender, limits=self._limits)
+        return prompt.begin_append(queue, [draft], attempt=attempt, done=done)
+
     def _draft(self, queue: Queue, outgoing: Outgoing, sender: str) -> Draft | Refused:
         try:
             return accept(queue, outgoing, message_id=self._ids.new_id(), sender=sender, limits=self._limits)
@@ -86,8 +109,6 @@ class Messages:
             return Refused(type(error).__name__, error.reason)
 
     def _check_batch_size(self, outgoing: Sequence[Outgoing]) -> None:
-        if len(outgoing) == 1:
-            return
         total = sum(size_bytes(message.body, message.attributes) for message in outgoing)
         if total > self._limits.batch_bytes_max:
             raise BatchTooLong(
@@ -119,6 +140,38 @@ class Messages:
         else:
             with self._waiters.ticket(queue.id) as ticket:
                 leased = await self._wait(ticket, queue, count, lease_ms, wait_ms, attempt)
+        return self._deliveries(queue, leased)
+
+    def begin_receive(
+        self,
+        name: QueueName,
+        *,
+        count: int,
+        lease_ms: int | None,
+        wait_ms: int | None,
+        attempt: AttemptKey | None,
+        done: Done[list[Delivery]],
+    ) -> bool:
+        """Receive without a coroutine, as `begin_send` sends, if no waiting is asked for."""
+        prompt = self._prompt
+        queue = None if prompt is None else prompt.known_queue(name)
+        if prompt is None or queue is None:
+            return False
+        if queue.attributes.receive_wait_s if wait_ms is None else wait_ms:
+            return False
+        lease_ms = queue.attributes.visibility_timeout_s * SECOND_MS if lease_ms is None else lease_ms
+        self._check_receive(count, lease_ms, 0)
+
+        def leased(answer: Leased | None, error: BaseException | None) -> None:
+            if answer is None:
+                done(None, error)
+            else:
+                self._note_taken(queue, answer, count, lease_ms)
+                done(self._deliveries(queue, answer), None)
+
+        return prompt.begin_lease(queue, count=count, lease_ms=lease_ms, attempt=attempt, done=leased)
+
+    def _deliveries(self, queue: Queue, leased: Leased) -> list[Delivery]:
         encode = self._handles.encode
         return [
             Delivery(message, encode(Receipt(queue.id, message.position, message.receipt)))
@@ -156,11 +209,14 @@ class Messages:
 
     async def _lease(self, queue: Queue, count: int, lease_ms: int, attempt: AttemptKey | None) -> Leased:
         leased = await self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
+        self._note_taken(queue, leased, count, lease_ms)
+        return leased
+
+    def _note_taken(self, queue: Queue, leased: Leased, count: int, lease_ms: int) -> None:
         if leased.messages:
             # Those who still wait have to know when this lease runs out, and whether it left something for them.
             more = len(leased.messages) == count or leased.next_in_ms == 0
             self._waiters.took(queue.id, lease_ms, more=more)
-        return leased
 
     def _check_receive(self, count: int, lease_ms: int, wait_ms: int) -> None:
         for parameter, value, low, high in (
@@ -211,6 +267,14 @@ class Messages:
         queue = await self._store.find_queue(name)
         receipts, results = self._receipts(queue, handles)
         return _filled(results, await self._store.delete(queue, receipts) if receipts else [])
+
+    def begin_delete(self, name: QueueName, handle: str, *, done: Done[list[PenstockError | None]]) -> bool:
+        """Delete one message without a coroutine, as `begin_send` sends one."""
+        prompt = self._prompt
+        queue = None if prompt is None else prompt.known_queue(name)
+        if prompt is None or queue is None:
+            return False
+        return prompt.begin_delete(queue, [self._receipt(queue, handle)], done=done)
 
     async def change_visibility(
         self, name: QueueName, changes: Sequence[tuple[str, int]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -13,6 +15,7 @@ from penstock.domain.errors import (
     InvalidParameter,
     QueueDoesNotExist,
     QueueNameExists,
+    StoreUnavailable,
 )
 from penstock.domain.limits import SECOND_MS
 from penstock.domain.queue import Queue, QueueAttributes
@@ -33,8 +36,13 @@ _COUNT_NAMES = frozenset(
     }
 )
 _READ_ONLY_NAMES = _COUNT_NAMES | {"QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", "FifoQueue"}
+_POLICY = "Policy"
+_REDRIVE = "RedrivePolicy"
 _TAG_KEY_CHARACTERS_MAX = 128
 _TAG_VALUE_CHARACTERS_MAX = 256
+
+SAVES_MAX = 100
+"""How often a change is tried. It fails only where another node was quicker, so every failure is a success there."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -51,6 +59,8 @@ class Queues:
         self._store = store
         self._waiters = waiters
         self._limits = limits
+        # Changes of one queue take turns in this process; what other nodes do, its revision tells.
+        self._turns: WeakValueDictionary[QueueName, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, name: QueueName) -> Queue:
         """Return a queue, or raise `QueueDoesNotExist`."""
@@ -86,6 +96,13 @@ class Queues:
         limit = self._page_size(limit)
         return _page(await self._store.dead_letter_sources(name, after=after, limit=limit + 1), limit)
 
+    async def list_places(self, *, after: tuple[str, str] = ("", "")) -> list[tuple[str, str]]:
+        """List where there are queues, region and account, in their order after this one; nothing is left after [].
+
+        A page holds `limits.list_page_max` at most.
+        """
+        return await self._store.list_places(after=after, limit=self._limits.list_page_max)
+
     async def describe(self, name: QueueName, names: Iterable[str] = ("All",)) -> dict[str, str]:
         """Return attributes, settable and computed ones, in the form in which users read them."""
         wanted = set(names)
@@ -117,7 +134,17 @@ class Queues:
         def changed(queue: Queue) -> QueueAttributes:
             return parse_attributes(name, settable, queue.attributes)
 
-        await self._check_redrive(name, changed(await self.find(name)))
+        if _REDRIVE in settable:
+            # Only where it is given: a dead-letter queue that was deleted since must not keep the rest from changing.
+            await self._check_redrive(name, changed(await self.find(name)))
+        return await self._save(name, attributes=changed)
+
+    async def edit_policy(self, name: QueueName, edit: Callable[[str], str]) -> Queue:
+        """Replace the policy by what `edit` makes of it. It may be called again, with what others made of it since."""
+
+        def changed(queue: Queue) -> QueueAttributes:
+            return parse_attributes(name, {_POLICY: edit(queue.attributes.policy)}, queue.attributes)
+
         return await self._save(name, attributes=changed)
 
     async def tag(self, name: QueueName, tags: Mapping[str, str]) -> Queue:
@@ -155,15 +182,18 @@ class Queues:
         tags: Callable[[Queue], Mapping[str, str]] | None = None,
     ) -> Queue:
         """Apply a change to the queue as it is, again if another change came in between."""
-        while True:
-            queue = await self.find(name)
-            saved = await self._store.save_queue(
-                queue,
-                attributes=attributes(queue) if attributes else None,
-                tags=tags(queue) if tags else None,
-            )
-            if saved is not None:
-                return saved
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            for _ in range(SAVES_MAX):
+                queue = await self.find(name)
+                saved = await self._store.save_queue(
+                    queue,
+                    attributes=attributes(queue) if attributes else None,
+                    tags=tags(queue) if tags else None,
+                )
+                if saved is not None:
+                    return saved
+        raise StoreUnavailable(f"Others changed {name.arn} every time that it was to be changed here.")
 
     async def _check_redrive(self, name: QueueName, attributes: QueueAttributes) -> None:
         """Refuse a dead-letter queue that does not exist or does not want this queue's dead letters."""

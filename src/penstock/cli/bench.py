@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
+
+from penstock.cli.bench_jobs import bench_jobs
+from penstock.cli.bench_peers import bench_peers
+from penstock.cli.bench_run import Count, Switch, run_to_end
+from penstock.cli.bench_scaling import bench_scaling
 
 app = App(
     name="bench",
     help="Measure the stores and the server. Every figure is from one run on this machine: read it as a ratio.",
 )
-
-Result = TypeVar("Result")
-Failure = TypeVar("Failure", bound=BaseException)
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
-Switch = Annotated[bool, Parameter(negative="")]
+app.command(bench_jobs, name="jobs")
+app.command(bench_peers, name="peers")
+app.command(bench_scaling, name="scaling")
 
 
 @app.command(name="store")
@@ -84,7 +85,7 @@ def bench_store(  # noqa: PLR0913 # Each is one option of the command.
         groups=groups or (FIFO_GROUPS if fifo else 0),
     )
     plan = Plan(messages=messages, backlog=backlog, rounds=rounds, workload=workload)
-    report = _run(run_store(store, plan, Narrator()))
+    report = run_to_end(run_store(store, plan, Narrator()))
     if report is None:
         return 1
     if json:
@@ -144,7 +145,7 @@ def bench_compare(
     extent = Extent.full() if full else Extent()
     extent = msgspec.structs.replace(extent, seconds=seconds or extent.seconds, rounds=rounds or extent.rounds)
     narrator = Narrator()
-    report = _run(run_compare(extent, postgres, narrator, Parts(postgres=not sqlite_only, http=http)))
+    report = run_to_end(run_compare(extent, postgres, narrator, Parts(postgres=not sqlite_only, http=http)))
     if report is None:
         return 1
     if json:
@@ -199,7 +200,7 @@ def bench_http(
 
     extent = Extent(callers=connections, body_bytes=body_bytes, seconds=seconds, rounds=rounds)
     narrator = Narrator()
-    report = _run(run_http(extent, narrator, own=own_generator))
+    report = run_to_end(run_http(extent, narrator, own=own_generator))
     if report is None:
         return 1
     if json:
@@ -208,26 +209,3 @@ def bench_http(
         print_compare(report, Console())
     narrator.say(f"Kept in {save(report, output, 'http')}")
     return 0
-
-
-def _run(benchmark: Coroutine[None, None, Result]) -> Result | None:
-    """Run a benchmark; say what stands in its way, and return None, if something does."""
-    from penstock.bench.errors import BenchmarkFailed
-    from penstock.bench.process import run
-    from penstock.domain.errors import PenstockError
-
-    try:
-        return run(benchmark)
-    except* (BenchmarkFailed, PenstockError, OSError) as failures:
-        # Callers fail together, for one reason, which is told once.
-        for reason in dict.fromkeys(str(failure) for failure in _single(failures)):
-            print(f"penstock bench: {reason}", file=sys.stderr)  # noqa: T201 # It is a command's way to complain.
-    return None
-
-
-def _single(failures: BaseExceptionGroup[Failure]) -> Iterator[Failure]:
-    for failure in failures.exceptions:
-        if isinstance(failure, BaseExceptionGroup):
-            yield from _single(failure)
-        else:
-            yield failure

@@ -23,6 +23,8 @@ def serve(  # noqa: PLR0913 - one for each flag
     insecure: Annotated[bool, Parameter(group=_NETWORK, negative="")] = False,
     tls_certificate: Annotated[str | None, Parameter(group=_NETWORK)] = None,
     tls_key: Annotated[str | None, Parameter(group=_NETWORK)] = None,
+    client_timeout: Annotated[float, Parameter(group=_NETWORK)] = 60,
+    workers: Annotated[int, Parameter(group=_NETWORK)] = 1,
     store: Annotated[str, Parameter(group=_STORAGE)] = "sqlite:./data/penstock.db",
     clock: Annotated[Literal["system", "manual"], Parameter(group=_STORAGE)] = "system",
     public_url: Annotated[str | None, Parameter(group=_SQS)] = None,
@@ -39,10 +41,11 @@ def serve(  # noqa: PLR0913 - one for each flag
     Parameters
     ----------
     config
-        A TOML file with any of these settings (host = "0.0.0.0"), with access keys, and with queues to make at the
-        start. Flags go before the environment, and the environment goes before the file.
+        A TOML file with any of these settings (host = "0.0.0.0"), with access keys and tokens, and with queues to
+        make at the start. Flags go before the environment, and the environment goes before the file.
     host
-        The address to listen on. Others than those of this machine alone need keys in the file, or --insecure.
+        The address to listen on. Others than those of this machine alone need keys or tokens in the file, or
+        --insecure.
     port
         The port to listen on; 0 takes any free one.
     insecure
@@ -51,6 +54,11 @@ def serve(  # noqa: PLR0913 - one for each flag
         A file with the server's certificate (PEM, with its chain), to speak HTTPS.
     tls_key
         A file with the certificate's key.
+    client_timeout
+        How many seconds a client may take to send a request or to read its answer, and how long a connection is kept
+        that brings none. The server itself may take as long as it needs.
+    workers
+        How many processes to serve with, all behind the one port. More than one needs PostgreSQL.
     store
         Where everything is kept: sqlite:PATH, postgresql://HOST/DATABASE, or memory: to keep nothing.
     clock
@@ -67,8 +75,8 @@ def serve(  # noqa: PLR0913 - one for each flag
         For how many seconds after a queue was deleted its name stays taken; 0 frees it at once.
     monitoring_token
         What clients of /metrics, /stats and /v1/queues have to send (Authorization: Bearer TOKEN); who has it can read
-        messages. Once there are keys, these are closed without it. Better in the environment than on the command line,
-        where others can read it.
+        messages. Once there are keys or tokens, these are closed without it. Better in the environment than on the
+        command line, where others can read it.
     log_level
         The least that is worth a line.
     log_format
@@ -94,12 +102,15 @@ def serve(  # noqa: PLR0913 - one for each flag
             public_url=public_url,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
+            client_timeout_s=client_timeout,
+            workers=workers,
             purge_interval_s=purge_interval,
             name_reuse_s=name_reuse_delay,
             monitoring_token=monitoring_token,
             log_level=log_level,
             log_format=log_format,
             keys=() if file is None else file.keys,
+            tokens=() if file is None else file.tokens,
             queues=() if file is None else file.queues(region, account),
         )
         run(settings, _announce)

@@ -132,7 +132,10 @@ def check_body(body: str) -> None:
     if not body:
         message = "The request must contain the parameter MessageBody."
         raise InvalidParameter(message)
-    if not _holds_only_allowed(body):
+    # A pattern says the same in one line, but took about a fifth of the processor time of a whole SendMessage of 1 KB.
+    if body.encode("utf-8", "surrogatepass").translate(None, _ALLOWED_BYTES) or not (
+        body.isascii() or _holds_only_characters(body)
+    ):
         message = (
             "Invalid characters found. Valid characters are #x9, #xA, #xD, #x20-#xD7FF, #xE000-#xFFFD and "
             "#x10000-#x10FFFF."
@@ -140,15 +143,12 @@ def check_body(body: str) -> None:
         raise InvalidMessageContents(message)
 
 
-def _holds_only_allowed(body: str) -> bool:
-    # A pattern says the same in one line, but took about a fifth of the processor time of a whole SendMessage of 1 KB.
+def _holds_only_characters(body: str) -> bool:
     try:
-        data = body.encode()
+        body.encode()
     except UnicodeEncodeError:  # Half of a surrogate pair is no character.
         return False
-    if data.translate(None, _ALLOWED_BYTES):
-        return False
-    return body.isascii() or not ("\ufffe" in body or "\uffff" in body)
+    return not ("\ufffe" in body or "\uffff" in body)
 
 
 def check_token(parameter: str, token: str) -> None:

@@ -47,30 +47,34 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def accept(queue: Queue, outgoing: Outgoing, *, message_id: str, sender: str, limits: Limits) -> Draft:
     """Turn a sender's message into a draft for this queue, or raise what is wrong with it."""
     check_body(outgoing.body)
-    check_attributes(outgoing.attributes, limits)
+    # Most messages are plain, and each of these conditions spares them a call.
+    if outgoing.attributes:
+        check_attributes(outgoing.attributes, limits)
     if size_bytes(outgoing.body, outgoing.attributes) > queue.attributes.maximum_message_bytes:
         message = (
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{queue.attributes.maximum_message_bytes} bytes."
         )
         raise MessageTooLong(message)
-    group, deduplication_id = _group_and_deduplication(queue, outgoing)
+    group, deduplication_id = outgoing.group, outgoing.deduplication_id
+    if queue.fifo or group is not None or deduplication_id is not None:
+        group, deduplication_id = _group_and_deduplication(queue, outgoing)
+    delay_s = outgoing.delay_s
     return Draft(
         message_id=message_id,
         body=outgoing.body,
         attributes=outgoing.attributes,
         trace_header=outgoing.trace_header,
         sender=sender,
-        delay_ms=_delay_ms(queue, outgoing, limits),
+        delay_ms=queue.attributes.delay_s * SECOND_MS if delay_s is None else _delay_ms(queue, delay_s, limits),
         group=group,
         deduplication_id=deduplication_id,
     )
 
 
-def _delay_ms(queue: Queue, outgoing: Outgoing, limits: Limits) -> int:
-    delay_s = outgoing.delay_s
+def _delay_ms(queue: Queue, delay_s: int, limits: Limits) -> int:
     # On a FIFO queue only the queue has a delay; SQS takes a message's zero for no word about it.
-    if delay_s is None or (queue.fifo and delay_s == 0):
+    if queue.fifo and delay_s == 0:
         return queue.attributes.delay_s * SECOND_MS
     if not 0 <= delay_s * SECOND_MS <= limits.delay_ms_max:
         message = (

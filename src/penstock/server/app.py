@@ -11,7 +11,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.broker.jobs.queues import depth
 from penstock.domain.errors import PenstockError, QueueDoesNotExist, StoreUnavailable
+from penstock.domain.job import JobState
+from penstock.domain.job_errors import JobQueueDoesNotExist
 from penstock.domain.limits import DAY_MS, SECOND_MS
 from penstock.domain.queue import QueueName
 from penstock.server.metrics import CONTENT_TYPE
@@ -57,13 +60,28 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int
 
 
+class JobQueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What one job queue holds: jobs by state, how many of them wait, and for how long the oldest has been due."""
+
+    name: str
+    paused: bool
+    depth: int
+    jobs: dict[str, int]
+    oldest_due_ms: int | None
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of queues in the order of their names; `after` asks for the next page, if there is one."""
+    """A page of queues and one of job queues, in the order of their names.
+
+    `after` and `jobs_after` ask for the next pages, if there are any.
+    """
 
     region: str
     account: str
     queues: list[QueueStats]
     after: str | None
+    job_queues: list[JobQueueStats]
+    jobs_after: str | None
 
 
 class Monitors:
@@ -174,7 +192,8 @@ class App:
         return Response(headers=[("content-type", CONTENT_TYPE)], body=await self._metrics.page())
 
     async def _stats(self, parameters: Mapping[str, str], _body: bytes) -> Response:
-        """List the queues of one region and account with what they hold, a page at a time."""
+        """List the queues of one region and account, and the job queues, with what they hold, a page at a time."""
+        limit = _whole_number(parameters, "limit", STATS_PAGE)
         region = parameters.get("region", self._region)
         account = parameters.get("account", self._account)
         page = await self._broker.queues.list_queues(
@@ -182,7 +201,7 @@ class App:
             account,
             prefix=parameters.get("prefix", ""),
             after=parameters.get("after", ""),
-            limit=_whole_number(parameters, "limit", STATS_PAGE),
+            limit=limit,
         )
         listed: list[QueueStats] = []
         for queue in page.queues:
@@ -199,7 +218,39 @@ class App:
                     delayed=counts.delayed,
                 )
             )
-        return _json(Stats(region=region, account=account, queues=listed, after=page.after))
+        job_queues, jobs_after = await self._job_stats(parameters.get("jobs_after", ""), limit)
+        return _json(
+            Stats(
+                region=region,
+                account=account,
+                queues=listed,
+                after=page.after,
+                job_queues=job_queues,
+                jobs_after=jobs_after,
+            )
+        )
+
+    async def _job_stats(self, after: str, limit: int) -> tuple[list[JobQueueStats], str | None]:
+        if not after.isprintable():
+            raise ValueError("jobs_after is not what an earlier answer said")
+        queues = self._broker.jobs.queues
+        page = await queues.list_queues(after=after, limit=limit)
+        listed: list[JobQueueStats] = []
+        for queue in page.queues:
+            try:
+                counts = await queues.counts(queue)
+            except JobQueueDoesNotExist:
+                continue  # As above.
+            listed.append(
+                JobQueueStats(
+                    name=queue.name,
+                    paused=queue.paused,
+                    depth=depth(counts),
+                    jobs={state.label: counts.by_state.get(state, 0) for state in JobState},
+                    oldest_due_ms=counts.oldest_due_ms,
+                )
+            )
+        return listed, page.after
 
     async def _peek(self, name: str, parameters: Mapping[str, str], _body: bytes) -> Response:
         """Show messages of one queue, in whatever state they are, and leave them so."""

@@ -11,13 +11,19 @@ from typing import Literal
 import msgspec
 
 from penstock.server.access import AccessKey
+from penstock.server.jobs.access import OF_ONE_TENANT, ApiToken, Caller
 
 ACCOUNT_DIGITS = 12
+CLIENT_TIMEOUT_S_MAX = 3_600
+WORKERS_MAX = 64
 MONITORING_TOKEN_CHARACTERS_MIN = 16
+TENANT_CHARACTERS_MAX = 200
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _USER = re.compile(r"[A-Za-z0-9+=,.@_-]{1,128}")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,128}")
+_QUEUE_PATTERN = re.compile(r"[A-Za-z0-9._:*?-]{1,200}")
 
 
 class StartFailure(Exception):
@@ -47,6 +53,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """0 takes any free port; the line that says that the server is ready names it."""
     store: str = "sqlite:./data/penstock.db"
     clock: Literal["system", "manual"] = "system"
+    workers: int = 1
+    """How many processes serve behind the port; more than one on PostgreSQL only, as SQLite has one owner."""
     insecure: bool = False
     """Listen on an address that others can reach, although nobody has to prove who they are."""
     region: str = "us-east-1"
@@ -57,6 +65,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How clients reach this server, for queue URLs; unset, each client is answered with the host that it used."""
     tls_certificate: str | None = None
     tls_key: str | None = None
+    client_timeout_s: float = msgspec.field(default=60, name="client_timeout")
+    """How long a client may take to send a request, to send the next one, or to read an answer."""
     purge_interval_s: int = msgspec.field(default=60, name="purge_interval")
     name_reuse_s: int = msgspec.field(default=60, name="name_reuse_delay")
     monitoring_token: str | None = None
@@ -64,6 +74,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     keys: tuple[AccessKey, ...] = ()
+    tokens: tuple[ApiToken, ...] = ()
+    """Of the job API. Once there are keys or tokens, nobody uses either API without one."""
     queues: tuple[DeclaredQueue, ...] = ()
 
     def __repr__(self) -> str:
@@ -78,6 +90,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """What URLs of this server begin with."""
         return "http" if self.tls_certificate is None else "https"
 
+    @property
+    def guarded(self) -> bool:
+        """Whether callers have to prove who they are."""
+        return bool(self.keys or self.tokens)
+
     def check(self) -> None:
         """Refuse settings that make no sense, or that would open the store to strangers."""
         if not 0 <= self.port <= 65_535:
@@ -88,18 +105,34 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(f"The region {self.region!r} is not of the form us-east-1.")
         if self.public_url is not None and not self.public_url.startswith(("http://", "https://")):
             raise StartFailure(f"The public URL {self.public_url!r} begins with neither http:// nor https://.")
+        self._check_workers()
         self._check_tls()
+        if not 0 < self.client_timeout_s <= CLIENT_TIMEOUT_S_MAX:
+            raise StartFailure(
+                f"The client timeout is a number of seconds, more than 0 and at most {CLIENT_TIMEOUT_S_MAX}."
+            )
         if self.purge_interval_s < 0 or self.name_reuse_s < 0:
             raise StartFailure("The purge interval and the name reuse delay are numbers of seconds, 0 or more.")
         token = self.monitoring_token
         if token is not None and len(token) < MONITORING_TOKEN_CHARACTERS_MIN:
             raise StartFailure(f"The monitoring token is shorter than {MONITORING_TOKEN_CHARACTERS_MIN} characters.")
         self._check_keys()
-        if not self.keys and not self.insecure and not self._on_loopback():
+        self._check_tokens()
+        if not self.guarded and not self.insecure and not self._on_loopback():
             raise StartFailure(
                 f"{self.host} can be reached from other machines, and no credentials are configured: anybody could "
-                "read and delete messages. Listen on 127.0.0.1, configure keys in a file (--config), or say --insecure "
-                "if the network is guarded otherwise."
+                "read and delete messages. Listen on 127.0.0.1, configure keys or tokens in a file (--config), or say "
+                "--insecure if the network is guarded otherwise."
+            )
+
+    def _check_workers(self) -> None:
+        if not 1 <= self.workers <= WORKERS_MAX:
+            raise StartFailure(f"There may be 1 to {WORKERS_MAX} workers, not {self.workers}.")
+        if self.workers > 1 and not self.store.startswith(("postgresql://", "postgres://")):
+            raise StartFailure("Several workers need PostgreSQL: any other store belongs to one process.")
+        if self.workers > 1 and self.clock == "manual":
+            raise StartFailure(
+                "A clock that is moved by hand can be moved in one process only, not in several workers."
             )
 
     def _check_keys(self) -> None:
@@ -118,6 +151,18 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                     f"The user of the key {key.id} is not a name of 1 to 128 letters, digits and +=,.@_-."
                 )
 
+    def _check_tokens(self) -> None:
+        names: set[str] = set()
+        digests: set[bytes] = set()
+        for token in self.tokens:
+            _check_caller(token.caller)
+            if token.caller.name in names:
+                raise StartFailure(f"The token {token.caller.name} is declared twice.")
+            if token.digest in digests:
+                raise StartFailure(f"The token {token.caller.name} is declared under another name too.")
+            names.add(token.caller.name)
+            digests.add(token.digest)
+
     def _check_tls(self) -> None:
         if self.tls_certificate is None and self.tls_key is None:
             return
@@ -134,7 +179,30 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
             raise StartFailure(f"The host {self.host!r} is unknown: {error.strerror}.") from None
+        except UnicodeError:
+            raise StartFailure(f"The host {self.host!r} is unknown: it cannot be the name of any.") from None
         return sorted((family, (str(address[0]), self.port)) for family, _, _, _, address in found)
 
     def _on_loopback(self) -> bool:
         return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for _, (host, _) in self.addresses())
+
+
+def _check_caller(caller: Caller) -> None:
+    """Refuse a token that is good for nothing, or for more than can be kept apart."""
+    if not _TOKEN_NAME.fullmatch(caller.name):
+        raise StartFailure("The name of a token is 1 to 128 letters, digits and +=,.@_-.")
+    if not caller.scopes:
+        raise StartFailure(f"The token {caller.name} has no scopes, so it may nothing.")
+    if caller.tenant is not None:
+        if not 1 <= len(caller.tenant) <= TENANT_CHARACTERS_MAX or not caller.tenant.isprintable():
+            raise StartFailure(
+                f"The tenant of the token {caller.name} is not 1 to {TENANT_CHARACTERS_MAX} printable characters."
+            )
+        if beyond := sorted(caller.scopes - OF_ONE_TENANT):
+            raise StartFailure(
+                f"The token {caller.name} is for one tenant, and the scope {beyond[0].value} is about all of them."
+            )
+    if not all(_QUEUE_PATTERN.fullmatch(pattern) for pattern in caller.queues or ()):
+        raise StartFailure(
+            f"The token {caller.name} names a queue that is not letters, digits and ._:-, with * and ? for any others."
+        )

@@ -1,4 +1,4 @@
-"""The configuration file: settings, keys and queues in TOML, read strictly, with the line of what is wrong."""
+"""The configuration file: settings, keys, tokens and queues in TOML, read strictly, with the line of what is wrong."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from penstock.domain.errors import PolicyInvalid
 from penstock.domain.policy import parse_user_policy
 from penstock.server.access import AccessKey
 from penstock.server.config import DeclaredQueue, ServerConfig, StartFailure
+from penstock.server.jobs.access import ApiToken, Caller, Scope, digest_of
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 KEYS_MAX = 10_000
+TOKENS_MAX = 10_000
 QUEUES_MAX = 10_000
+TOKEN_CHARACTERS_MIN = 16
+_LISTS = frozenset({"keys", "tokens", "queues"})
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _ABOUT_FIELD = re.compile(r"(?P<fault>unknown|missing)(?: required)? field `(?P<field>[^`]*)`")
 _AT = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.?([A-Za-z0-9_-]+)|\[(\d+|\.\.\.)\]")
@@ -31,6 +37,17 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     user: str | None = None
     policy: str | dict[str, Any] | None = None
     policy_file: str | None = None
+
+
+class _Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of `[[tokens]]`: the token itself or its digest, and what it is good for."""
+
+    name: str
+    scopes: list[Scope]
+    token: str | None = None
+    token_sha256: str | None = None
+    tenant: str | None = None
+    queues: list[str] | None = None
 
 
 class _Redrive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,11 +72,12 @@ class _Lists(msgspec.Struct, frozen=True, kw_only=True):
     """What a file holds besides settings."""
 
     keys: list[_Key] = []
+    tokens: list[_Token] = []
     queues: list[_Queue] = []
 
 
 class ConfigFile:
-    """A file that was read and found in order: `settings` by name, and what becomes of keys and queues."""
+    """A file that was read and found in order: `settings` by name, and what becomes of keys, tokens and queues."""
 
     def __init__(self, path: str) -> None:
         """Raises `StartFailure` that names the file, and the line or the name of what is wrong with it."""
@@ -69,15 +87,18 @@ class ConfigFile:
             given = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
             raise StartFailure(f"{path} is not TOML: {error}.") from None
-        self.settings = {name: value for name, value in given.items() if name not in {"keys", "queues"}}
+        self.settings = {name: value for name, value in given.items() if name not in _LISTS}
         try:
             msgspec.convert(self.settings, ServerConfig)
             lists = msgspec.convert({name: given[name] for name in given.keys() - self.settings.keys()}, _Lists)
         except msgspec.ValidationError as error:
             raise self._failure(str(error)) from None
-        if len(lists.keys) > KEYS_MAX or len(lists.queues) > QUEUES_MAX:
-            raise StartFailure(f"{path} declares more than {KEYS_MAX} keys or {QUEUES_MAX} queues.")
+        if len(lists.keys) > KEYS_MAX or len(lists.tokens) > TOKENS_MAX or len(lists.queues) > QUEUES_MAX:
+            raise StartFailure(
+                f"{path} declares more than {KEYS_MAX} keys, {TOKENS_MAX} tokens or {QUEUES_MAX} queues."
+            )
         self.keys = tuple(self._key(index, key) for index, key in enumerate(lists.keys))
+        self.tokens = tuple(self._token(index, token) for index, token in enumerate(lists.tokens))
         self._queues = lists.queues
 
     def queues(self, region: str, account: str) -> tuple[DeclaredQueue, ...]:
@@ -113,6 +134,28 @@ class ConfigFile:
             user=given.user or given.access_key_id,
             policy=policy,
         )
+
+    def _token(self, index: int, given: _Token) -> ApiToken:
+        where = f"{self._path}, line {self._line(['tokens', str(index)], 'name')}: the token {given.name}"
+        if (given.token is None) == (given.token_sha256 is None):
+            raise StartFailure(f"{where} has neither a token nor a token_sha256, or both.")
+        if given.token is not None:
+            if len(given.token) < TOKEN_CHARACTERS_MIN or not _TOKEN.fullmatch(given.token):
+                raise StartFailure(
+                    f"{where} is not {TOKEN_CHARACTERS_MIN} or more letters, digits and ._~+/-, with = at its end only."
+                )
+            digest = digest_of(given.token)
+        elif given.token_sha256 is not None and _SHA256.fullmatch(given.token_sha256):
+            digest = bytes.fromhex(given.token_sha256)
+        else:
+            raise StartFailure(f"{where} has a token_sha256 that is not 64 hexadecimal digits.")
+        caller = Caller(
+            name=given.name,
+            scopes=frozenset(given.scopes),
+            tenant=given.tenant,
+            queues=None if given.queues is None else tuple(given.queues),
+        )
+        return ApiToken(caller=caller, digest=digest)
 
     def _failure(self, reason: str) -> StartFailure:
         """Say where msgspec found something wrong. It never quotes a value."""

@@ -7,7 +7,6 @@ from bisect import bisect_left
 UNKNOWN_OPERATION = "Unknown"
 """Stands for the operation of requests that were refused before it was known."""
 
-PLACES_MAX = 100
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0)
 """Long polls take up to 20 seconds, and by no fault."""
 
@@ -23,19 +22,18 @@ class Latencies:
 
 
 class RequestCounters:
-    """Counts requests. Every key is one of few: operations, statuses and codes are closed sets, places are bounded."""
+    """Counts requests. Every key is one of few: operations, statuses and codes are closed sets."""
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, int], int] = {}
         self.errors: dict[str, int] = {}
         self.latencies: dict[str, Latencies] = {}
-        self.places: set[tuple[str, str]] = set()
-        """Regions and accounts that requests were made in."""
 
     def count(self, operation: str, status: int, code: str, seconds: float) -> None:
         """Take in one request that was answered; `code` is empty if it succeeded."""
         key = (operation, status)
-        self.requests[key] = self.requests.get(key, 0) + 1
+        requests = self.requests
+        requests[key] = requests.get(key, 0) + 1
         if code:
             self.errors[code] = self.errors.get(code, 0) + 1
         latencies = self.latencies.get(operation)
@@ -43,9 +41,3 @@ class RequestCounters:
             latencies = self.latencies[operation] = Latencies()
         latencies.buckets[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
         latencies.sum_s += seconds
-
-    def note_place(self, region: str, account: str) -> None:
-        """Remember where requests are made, since there the queues are."""
-        place = (region, account)
-        if place not in self.places and len(self.places) < PLACES_MAX:
-            self.places.add(place)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from penstock.wire.http import Request, Response
+from penstock.wire.http import Request, Response
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,18 +27,18 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     linger_bytes_max: int = 16 * 1024 * 1024
 
 
-class Exchange(RequestResponseCycle):
-    """A request of the fast path in its place between others, which may be uvicorn's own cycles."""
+class Exchange(msgspec.Struct, eq=False):
+    """A request of the fast path in its place between others, which may be uvicorn's own cycles.
 
-    # This is all that uvicorn looks at, of a cycle's state, to decide whether the next request may start.
-    response_complete = False
+    One without a request is the answer to something that never became one.
+    """
 
+    request: Request | None
+    keep_alive: bool
     response: Response | None = None
     task: asyncio.Task[None] | None = None
-
-    def __init__(self, request: Request | None, *, keep_alive: bool) -> None:
-        self.request = request
-        self.keep_alive = keep_alive
+    # This is all that uvicorn looks at, of a cycle's state, to decide whether the next request may start.
+    response_complete: bool = False
 
     @property
     def body_bytes(self) -> int:

@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Answer = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request], Coroutine[Any, Any, Response]]
 """Answers one request. Cancelled when the client goes away; then it takes back what it did for that client alone."""
+
+Reply = Callable[[Response | Coroutine[Any, Any, Response]], None]
+"""Takes the answer to a request that was begun, or what makes it."""
+
+Begin = Callable[[Request, Reply], bool]
+"""Begins to answer one request without a task, if it can; False says that nothing was done. `Reply` is called later.
+
+Should the client go away, what was begun goes on, and its answer is taken back."""
 
 
 class FastPath(ReadingProtocol):
@@ -41,10 +49,12 @@ class FastPath(ReadingProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         answer: Answer,
+        begin: Begin | None = None,
         limits: ConnectionLimits,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop, limits)
         self._answer = answer
+        self._begin = begin
         self._ahead_bytes = 0
         self._unsettled: tuple[Exchange, Callable[[], Awaitable[None]] | None] | None = None
         self._stopping = False
@@ -110,14 +120,14 @@ class FastPath(ReadingProtocol):
 
     def _enter(self, exchange: Exchange) -> None:
         """Answer at once, or after those who came first."""
-        self.cycle = exchange
+        self.cycle = exchange  # type: ignore[assignment]  # uvicorn only asks whether it is complete.
         if not exchange.keep_alive:
             self._deaf = True
             self._read_bytes = 0
         if self._current is None:
             self._start(exchange)
             return
-        self.pipeline.appendleft((exchange, self.app))
+        self.pipeline.appendleft((exchange, self.app))  # type: ignore[arg-type]
         self._ahead_bytes += exchange.body_bytes
         if self._far_ahead():
             self.flow.pause_reading()
@@ -128,19 +138,39 @@ class FastPath(ReadingProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._current = exchange
-        if exchange.request is None:
+        request = exchange.request
+        if request is None:
             assert exchange.response is not None
             self._write(exchange, exchange.response, self._render(exchange, exchange.response))
-            return
-        exchange.task = task = self.loop.create_task(self._run(exchange, exchange.request))
+        elif self._begin is None or not self._begin(request, functools.partial(self._reply, exchange)):
+            self._make(exchange, self._answer(request))
+
+    def _reply(self, exchange: Exchange, answer: Response | Coroutine[Any, Any, Response]) -> None:
+        """Write an answer that was begun, or have it made; unless its client is gone."""
+        gone = self._current is not exchange or self.transport.is_closing()
+        if not isinstance(answer, Response):
+            if gone:
+                answer.close()
+            else:
+                self._make(exchange, answer)
+        elif not gone:
+            exchange.response = answer
+            self._write(exchange, answer, self._render(exchange, answer))
+        elif answer.undelivered is not None:
+            self._in_background(self._give_back(answer.undelivered))
+
+    def _make(self, exchange: Exchange, answer: Coroutine[Any, Any, Response]) -> None:
+        exchange.task = task = self.loop.create_task(self._run(exchange, answer))
         self.tasks.add(task)
 
-    async def _run(self, exchange: Exchange, request: Request) -> None:
+    async def _run(self, exchange: Exchange, answer: Coroutine[Any, Any, Response]) -> None:
         try:
             try:
-                exchange.response = response = await self._answer(request)
+                exchange.response = response = await answer
                 rendered = self._render(exchange, response)
             except Exception:  # noqa: BLE001 - the outermost edge: a bug costs one answer, not the connection
+                request = exchange.request
+                assert request is not None
                 _log.exception("A request failed, which is a bug: %s %s", request.method, request.path)
                 exchange.response = response = refusal(500, "The server failed.")
                 rendered = self._render(exchange, response)
@@ -153,7 +183,6 @@ class FastPath(ReadingProtocol):
             self.transport.abort()
             raise
         finally:
-            assert exchange.task is not None
             self.tasks.discard(exchange.task)
 
     def _render(self, exchange: Exchange, response: Response) -> bytes:
@@ -247,8 +276,10 @@ class FastPath(ReadingProtocol):
         self.transport.abort()
 
 
-def fast_path(answer: Answer, limits: ConnectionLimits | None = None) -> type[asyncio.Protocol]:
-    """Make the class that uvicorn takes as its `http`, with `answer` for SQS requests."""
+def fast_path(
+    answer: Answer, limits: ConnectionLimits | None = None, begin: Begin | None = None
+) -> type[asyncio.Protocol]:
+    """Make the class that uvicorn takes as its `http`, with `begin` and else `answer` for SQS requests."""
     # uvicorn only calls it, so something that makes instances is as good as a class.
-    made: Any = functools.partial(FastPath, answer=answer, limits=limits or ConnectionLimits())
+    made: Any = functools.partial(FastPath, answer=answer, begin=begin, limits=limits or ConnectionLimits())
     return made  # type: ignore[no-any-return]

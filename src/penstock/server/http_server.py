@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
     from penstock.server.exchange import ConnectionLimits
-    from penstock.server.fast_path import Answer
+    from penstock.server.fast_path import Answer, Begin
 
 GRACE_S = 5
 """How long a stopping server waits for answers under way."""
@@ -39,6 +39,7 @@ class HttpServer(uvicorn.Server):
         answer: Answer,
         app: ASGI3Application,
         *,
+        begin: Begin | None = None,
         limits: ConnectionLimits | None = None,
         ready: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
@@ -48,7 +49,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=fast_path(answer, limits),
+                http=fast_path(answer, limits, begin),
                 interface="asgi3",
                 ws="none",
                 lifespan="off",

@@ -22,6 +22,9 @@ _SHARED: list[Processor] = [
 _REQUEST_FIELDS = ("request_id", "operation", "status", "code", "duration_ms")
 """What is told of a request, by the plain logger of the endpoint: to ask that whether anybody listens is cheap."""
 
+_JOB_FIELDS = ("correlation_id", "job_id", "attempt", "queue", "worker", "report", "state", "failure")
+"""What is told of a job, in the same way. `correlation_id` is that of the request which enqueued it."""
+
 
 def configure_logging(*, level: str, form: Literal["console", "json"]) -> None:
     """Send what any logger of this process says, ours through structlog or a library's, to stderr in one form."""
@@ -34,7 +37,7 @@ def configure_logging(*, level: str, form: Literal["console", "json"]) -> None:
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
         )
     handler = logging.StreamHandler(sys.stderr)
-    foreign: list[Processor] = [*_SHARED, structlog.stdlib.ExtraAdder(allow=_REQUEST_FIELDS)]
+    foreign: list[Processor] = [*_SHARED, structlog.stdlib.ExtraAdder(allow=(*_REQUEST_FIELDS, *_JOB_FIELDS))]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=foreign, processors=finish))
     root = logging.getLogger()
     root.handlers = [handler]

@@ -20,6 +20,8 @@ from penstock import __version__
 from penstock.domain.errors import QueueDoesNotExist
 from penstock.domain.limits import SECOND_MS
 from penstock.server.counters import LATENCY_BOUNDS_S
+from penstock.server.jobs.counters import JobCounters
+from penstock.server.jobs.metrics import JobMetrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -53,14 +55,14 @@ class _Depth(msgspec.Struct, gc=False):
 class Metrics:
     """Makes pages of metrics, one at a time: to count queues may take a while, and none is gained by doing it twice.
 
-    Queues are looked for in `places` (region and account) and wherever requests were made. The first
-    `QUEUES_LABELLED_MAX` are told by name, the rest as one; beyond `QUEUES_COUNTED_MAX` they are not counted.
+    The first `QUEUES_LABELLED_MAX` queues are told by name, the rest as one; beyond `QUEUES_COUNTED_MAX` they are not
+    counted.
     """
 
-    def __init__(self, broker: Broker, counters: RequestCounters, places: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, broker: Broker, counters: RequestCounters, job_counters: JobCounters | None = None) -> None:
         self._broker = broker
         self._counters = counters
-        self._places = frozenset(places)
+        self._jobs = JobMetrics(broker.jobs, job_counters or JobCounters())
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
         GCCollector(registry=self._process)
@@ -70,9 +72,11 @@ class Metrics:
         """Make a page."""
         async with self._making:
             depths, uncounted = await self._depths()
+            of_jobs = await self._jobs.families()
         families = itertools.chain(
             _requests(self._counters),
             _queues(depths, uncounted),
+            of_jobs,
             [
                 GaugeMetricFamily(
                     "penstock_long_polls_waiting", "Receives that wait for a message.", self._broker.long_polls
@@ -102,13 +106,20 @@ class Metrics:
         return depths, uncounted
 
     async def _names(self) -> AsyncIterator[QueueName]:
-        for region, account in sorted(self._places | self._counters.places):
+        async for region, account in self._places():
             after: str | None = ""
             while after is not None:
                 page = await self._broker.queues.list_queues(region, account, after=after)
                 for queue in page.queues:
                     yield queue.name
                 after = page.after
+
+    async def _places(self) -> AsyncIterator[tuple[str, str]]:
+        places = await self._broker.queues.list_places()
+        while places:
+            for place in places:
+                yield place
+            places = await self._broker.queues.list_places(after=places[-1])
 
 
 class _Families(Collector):

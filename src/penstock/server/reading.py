@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from penstock.server.answer_bytes import refusal
 from penstock.server.exchange import Exchange
 from penstock.server.patience import Patience
-from penstock.server.request_head import FREQUENT_NAMES, for_sqs, origin_form
+from penstock.server.request_head import FREQUENT_NAMES, for_jobs, for_sqs, head_bytes, origin_form
 from penstock.wire.http import Request
 
 if TYPE_CHECKING:
@@ -43,12 +43,15 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
         self._patience = Patience(self.loop, limits.patience_s, self._give_up)
-        self._current: RequestResponseCycle | None = None  # What is being answered.
+        self._current: RequestResponseCycle | Exchange | None = None  # What is being answered.
         self._in_message = False
         self._in_head = False
         self._fast = False
         self._deaf = False  # Nothing that still comes is a request.
-        self._read_bytes = 0
+        # Of the message that is being read: how much has come for certain, and at most. See `_count`.
+        self._read_bytes = self._read_bytes_most = 0
+        self._arriving_bytes = 0
+        self._ended_one = False
         self._unparsed_bytes = 0
         self._method = self._path = self._query = ""
         self._incoming: dict[str, str] = {}
@@ -75,6 +78,8 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
             if self._read_bytes > self._limits.linger_bytes_max:
                 self.transport.abort()
             return
+        self._arriving_bytes = len(data)
+        self._ended_one = False
         try:
             self._feed(data)
         except httptools.HttpParserCallbackError as error:
@@ -84,13 +89,20 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
             self._refuse(400, "This is not an HTTP request.")
         else:
             if self._in_message and not self._deaf:
-                if self._read_bytes == 0:
-                    self._patience.start()
-                self._read_bytes += len(data)
-                if self._in_head and self._read_bytes > self._limits.head_bytes_max:
-                    self._refuse(431, f"The headers are larger than {self._limits.head_bytes_max} bytes.")
-                elif self._read_bytes > self._limits.wire_bytes_max:
-                    self._refuse_body()
+                self._count(len(data))
+
+    def _count(self, arrived_bytes: int) -> None:
+        """Refuse a message that is not all there and is too large by what has come of it already."""
+        if self._read_bytes_most == 0:
+            self._patience.start()
+        self._read_bytes_most += arrived_bytes
+        # Of what came together with the end of another message, nobody knows how much belongs to this one.
+        if not self._ended_one:
+            self._read_bytes += arrived_bytes
+        if self._in_head and self._read_bytes > self._limits.head_bytes_max:
+            self._refuse_head()
+        elif self._read_bytes > self._limits.wire_bytes_max:
+            self._refuse_body()
 
     def _feed(self, data: bytes) -> None:
         while data and not self._deaf:
@@ -114,7 +126,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self.url = b""
         self._incoming = {}
         self._in_message = self._in_head = self._fast = True
-        self._read_bytes = 0
+        self._read_bytes = self._read_bytes_most = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # It is called for every header of every request, so it is as plain as can be.
@@ -132,13 +144,21 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         # What comes under the same name from here on is a trailer, which nobody asked for.
         fields, self._incoming = self._incoming, {}
         self._fields = fields
+        # To add up the head takes time, so it is done only where much has come.
+        head_bytes_max = self._limits.head_bytes_max
+        if (
+            self._read_bytes_most + self._arriving_bytes > head_bytes_max
+            and head_bytes(self.url, fields) > head_bytes_max
+        ):
+            self._refuse_head()
+            return
         url = origin_form(self.url)
         if not url:
             self._refuse(400, "The request's target is not the address of anything.")
             return
         self._path, _, self._query = url.decode("latin-1").partition("?")
         self._method = self.parser.get_method().decode("ascii")
-        if not for_sqs(self._method, self._path, fields):
+        if not for_sqs(self._method, self._path, fields) and not for_jobs(self._method, self._path, fields):
             self._begin_asgi(url, fields)
             return
         self._chunks = []
@@ -195,6 +215,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
 
     def _end_message(self) -> None:
         self._in_message = False
+        self._ended_one = True
         if self._deaf:
             return
         if not self._fast:
@@ -203,11 +224,12 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
                 self._patience.stop()
             return
         self._patience.stop()
-        body = b"".join(self._chunks)
+        request = Request(self._method, self._path, self._query, self._fields, b"".join(self._chunks))
         self._chunks = []
-        self._enter(
-            Exchange(Request(self._method, self._path, self._query, self._fields, body), keep_alive=self._keep_alive)
-        )
+        self._enter(Exchange(request, self._keep_alive))
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, f"The headers are larger than {self._limits.head_bytes_max} bytes.")
 
     def _refuse_body(self) -> None:
         self._refuse(413, f"The request is larger than {self._limits.body_bytes_max} bytes.")
@@ -222,6 +244,4 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
             self._deaf = True
             self.transport.abort()
             return
-        exchange = Exchange(None, keep_alive=False)
-        exchange.response = refusal(status, reason)
-        self._enter(exchange)
+        self._enter(Exchange(None, keep_alive=False, response=refusal(status, reason)))

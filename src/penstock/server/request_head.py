@@ -1,4 +1,4 @@
-"""What stands before a request's body, from bytes to text, and whether it is for SQS."""
+"""What stands before a request's body, from bytes to text, and whether it takes the fast path."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ _SQS_PATH = re.compile(r"/$|/[0-9]{1,12}/|/queue/")
 
 _SQS_METHODS = frozenset({"POST", "GET"})
 
+_JOBS_PATH = re.compile(r"/v1/(?:jobs$|dequeue$|leases/)")
+_STREAM = "x-ndjson"
+
 _FREQUENT = """
 Host Connection Accept Accept-Encoding User-Agent Content-Type Content-Length Authorization X-Amz-Target X-Amz-Date
 X-Amz-Security-Token X-Amz-Content-Sha256 X-Amzn-Query-Mode amz-sdk-invocation-id amz-sdk-request X-Amz-User-Agent
@@ -22,6 +25,18 @@ FREQUENT_NAMES = {spelt.encode(): name.lower() for name in _FREQUENT.split() for
 def for_sqs(method: str, path: str, fields: dict[str, str]) -> bool:
     """Tell the requests of SQS clients from all others."""
     return "x-amz-target" in fields or (method in _SQS_METHODS and _SQS_PATH.match(path) is not None)
+
+
+def for_jobs(method: str, path: str, fields: dict[str, str]) -> bool:
+    """Tell the frequent requests of the job API, but for streams, which are answered by the application."""
+    if method != "POST" or _JOBS_PATH.match(path) is None:
+        return False
+    return "accept" not in fields or _STREAM not in fields["accept"]
+
+
+def head_bytes(target: bytes, fields: dict[str, str]) -> int:
+    """Count what a head says, without what only keeps it apart."""
+    return len(target) + sum(len(name) + len(value) for name, value in fields.items())
 
 
 def origin_form(target: bytes) -> bytes:

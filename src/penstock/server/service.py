@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING
 from penstock.broker.broker import Broker
 from penstock.domain.clock import ManualClock, SystemClock
 from penstock.domain.ids import RandomIds
+from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
 from penstock.server.access import Access
 from penstock.server.app import App, Monitors
 from penstock.server.config import StartFailure
 from penstock.server.counters import RequestCounters
 from penstock.server.declared_queues import make_declared_queues
+from penstock.server.exchange import ConnectionLimits
+from penstock.server.front import FastFront, Front
 from penstock.server.http_server import HttpServer
+from penstock.server.jobs.access import Access as JobAccess
+from penstock.server.jobs.app import JobApp, job_endpoint
+from penstock.server.jobs.counters import JobCounters
+from penstock.server.jobs.tracing import Tracing
 from penstock.server.metrics import Metrics
 from penstock.server.sqs import SqsEndpoint
 from penstock.store.opening import open_store
@@ -31,10 +38,11 @@ if TYPE_CHECKING:
 class Service:
     """One run of a server, on the event loop that `run` is called on. It leaves the process as it is.
 
-    `ready` is called with the server's URL once it takes requests.
+    `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too.
     """
 
-    def __init__(self, config: ServerConfig, ready: Callable[[str], None]) -> None:
+    def __init__(self, config: ServerConfig, ready: Callable[[str], None], *, shared_port: bool = False) -> None:
+        self._shared_port = shared_port
         self._config = config
         self._announce = ready
         self._server: HttpServer | None = None
@@ -44,7 +52,7 @@ class Service:
     async def run(self) -> None:
         """Serve until `stop`. Raises `StartFailure` or a `PenstockError` about the store if it cannot start."""
         self._config.check()
-        with _listener(self._config) as listener:
+        with listen(self._config, shared=self._shared_port) as listener:
             limits = _limits(self._config)
             store = await open_store(self._config.store, clock=self.clock, ids=RandomIds(), limits=limits)
             try:
@@ -61,9 +69,11 @@ class Service:
     async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket) -> None:
         config = self._config
         ids = RandomIds()
-        async with Broker(store, clock=clock, ids=ids, limits=limits) as broker:
+        job_limits = _job_limits(config)
+        async with Broker(store, clock=clock, ids=ids, limits=limits, job_limits=job_limits) as broker:
             await make_declared_queues(broker.queues, config.queues)
             counters = RequestCounters()
+            job_counters = JobCounters()
             endpoint = SqsEndpoint(
                 broker,
                 region=config.region,
@@ -72,22 +82,33 @@ class Service:
                 public_url=config.public_url,
                 ids=ids,
                 limits=limits,
-                access=_access(config, broker, clock),
+                access=_access(config, broker),
                 counters=counters,
             )
             app = App(
                 broker,
                 store.ping,
-                Metrics(broker, counters, _places(config)),
+                Metrics(broker, counters, job_counters),
                 region=config.region,
                 account=config.account,
                 clock=clock if isinstance(clock, ManualClock) else None,
-                monitors=Monitors(config.monitoring_token, required=bool(config.keys)),
+                monitors=Monitors(config.monitoring_token, required=config.guarded),
+            )
+            jobs = job_endpoint(
+                broker.jobs,
+                store.secret,
+                ids=ids,
+                access=JobAccess(config.tokens, required=config.guarded),
+                counters=job_counters,
+                tracing=Tracing.of_process(),
             )
             url = _url(config, listener)
+            fast = FastFront(endpoint, jobs)
             self._server = HttpServer(
-                endpoint.answer,
-                app,
+                fast.answer,
+                Front(app, JobApp(jobs, body_bytes_max=job_limits.request_bytes_max)),
+                begin=fast.begin,
+                limits=ConnectionLimits(patience_s=config.client_timeout_s),
                 ready=lambda: self._announce(url),
                 stopping=broker.end_waits,
                 tls=_tls(config),
@@ -102,25 +123,23 @@ class Service:
                 raise _cannot_listen(config, error) from None
 
 
-def _access(config: ServerConfig, broker: Broker, clock: Clock) -> Access | None:
-    if not config.keys:
+def _access(config: ServerConfig, broker: Broker) -> Access | None:
+    if not config.guarded:
         return None
     secure = config.tls_certificate is not None
-    return Access(config.keys, broker.queues, clock, region=config.region, secure_transport=secure)
-
-
-def _places(config: ServerConfig) -> set[tuple[str, str]]:
-    """Tell the regions and accounts in which queues are likely, even before anybody asks for one."""
-    return {
-        (config.region, config.account),
-        *((config.region, key.account) for key in config.keys),
-        *((queue.region, queue.account) for queue in config.queues),
-    }
+    # Clients sign by the time of the world, wherever the time of the queues may have been moved to.
+    return Access(config.keys, broker.queues, SystemClock(), region=config.region, secure_transport=secure)
 
 
 def _clock(config: ServerConfig) -> Clock:
-    # It starts at the present, so that timestamps look right and signatures are not out of date.
+    # It starts at the present, so that timestamps look right.
     return ManualClock(SystemClock().now_ms()) if config.clock == "manual" else SystemClock()
+
+
+def _job_limits(config: ServerConfig) -> JobLimits:
+    defaults = JobLimits()
+    # As below: it is enough to look for what is due when something was expected to be.
+    return JobLimits(advance_idle_ms=HOUR_MS if config.clock == "manual" else defaults.advance_idle_ms)
 
 
 def _limits(config: ServerConfig) -> Limits:
@@ -133,12 +152,15 @@ def _limits(config: ServerConfig) -> Limits:
     )
 
 
-def _listener(config: ServerConfig) -> socket.socket:
-    """Take the port, before anything is done that would be in vain without it."""
+def listen(config: ServerConfig, *, shared: bool) -> socket.socket:
+    """Take the port, before anything is done that would be in vain without it; or share it with other workers."""
     family, address = config.addresses()[0]
     listener = socket.socket(family)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
         listener.close()

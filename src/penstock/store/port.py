@@ -20,7 +20,7 @@ removes what no verb shows any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.domain.message import Draft, MessageState, Receipt, Refused, VisibilityChange
     from penstock.domain.move import MoveTask
     from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName
+    from penstock.store.job_port import JobStore
 
 AttemptKey = bytes
 """Names one request of one caller, the same on every retry of it: 16 to 32 bytes."""
@@ -65,6 +66,10 @@ class Store(Protocol):
     @property
     def secret(self) -> bytes:
         """A random key of 32 bytes, made with the store and kept in it: it signs receipt handles."""
+
+    @property
+    def jobs(self) -> JobStore:
+        """The jobs, in the same database."""
 
     def listen(self, ready: Callable[[int, int], None]) -> None:
         """Have `ready(queue_id, count)` called on the event loop whenever messages may have become leasable sooner
@@ -107,6 +112,11 @@ class Store(Protocol):
         limit: int,
     ) -> list[Queue]:
         """Return queues in the order of their names, from the first name that is greater than `after`."""
+
+    async def list_places(self, *, after: tuple[str, str] = ("", ""), limit: int) -> list[tuple[str, str]]:
+        """Return the regions and accounts that have queues, in their order, from the first that is greater than
+        `after`, at a cost that does not depend on how many queues there are.
+        """
 
     async def dead_letter_sources(self, name: QueueName, *, after: str = "", limit: int) -> list[Queue]:
         """Return the queues whose redrive policy names this one, in the order of their names, after `after`."""
@@ -255,3 +265,47 @@ class Store(Protocol):
         Removes up to about `limits.sweep_rows_max` of: expired messages, messages of purged and deleted queues,
         outcomes and deduplication entries past their windows, ended move tasks beyond those kept, names free again.
         """
+
+
+Answer_contra = TypeVar("Answer_contra", contravariant=True)
+
+
+class Done(Protocol[Answer_contra]):
+    """Is told, on the event loop, what came of something that was begun: an answer, or None and an error.
+
+    Should it raise, it is told so in the same way, once, that nobody be left waiting for it.
+    """
+
+    def __call__(self, answer: Answer_contra | None, error: BaseException | None, /) -> None: ...
+
+
+@runtime_checkable
+class PromptStore(Protocol):
+    """What a store offers besides if its verbs wait for nothing but a commit: to begin them without a coroutine.
+
+    What takes a few steps more than that is left to the verbs themselves: then the answer is None or False, and nothing
+    was done.
+    """
+
+    def known_queue(self, name: QueueName) -> Queue | None:
+        """Return a queue if it is at hand. One that is not may exist all the same."""
+
+    def begin_append(
+        self,
+        queue: Queue,
+        drafts: Sequence[Draft | Refused],
+        *,
+        attempt: AttemptKey | None,
+        done: Done[list[SendResult]],
+    ) -> bool:
+        """Do what `append` does; `done` is told after the commit."""
+
+    def begin_lease(
+        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None, done: Done[Leased]
+    ) -> bool:
+        """Do what `lease` does; `done` is told after the commit. It cannot be cancelled, but its messages released."""
+
+    def begin_delete(
+        self, queue: Queue, receipts: Sequence[Receipt], *, done: Done[list[PenstockError | None]]
+    ) -> bool:
+        """Do what `delete` does; `done` is told after the commit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -19,6 +20,7 @@ from penstock.domain.errors import (
 from penstock.domain.queue import QueueName
 from penstock.domain.sending import Outgoing
 from penstock.testing import ManualClock
+from penstock.wire.sqs.permissions import add_permission
 from tests.support.queues import ACCOUNT, REGION, queue_name
 
 ORDERS = queue_name("orders")
@@ -101,6 +103,18 @@ async def test_changes_at_the_same_time_are_all_kept(queues: Queues) -> None:
     assert set(queue.tags) == {f"t{number}" for number in range(5)}
 
 
+async def test_statements_added_to_a_policy_at_the_same_time_are_all_kept(queues: Queues) -> None:
+    await queues.create(ORDERS)
+    partners = [f"{number:012}" for number in range(1, 6)]
+
+    def let_in(partner: str) -> Callable[[str], str]:
+        return lambda policy: add_permission(policy, ORDERS, label=partner, accounts=[partner], actions=["SendMessage"])
+
+    await asyncio.gather(*(queues.edit_policy(ORDERS, let_in(partner)) for partner in partners))
+    policy = json.loads((await queues.find(ORDERS)).attributes.policy)
+    assert sorted(statement["Sid"] for statement in policy["Statement"]) == partners
+
+
 async def test_tags_are_added_replaced_and_removed(queues: Queues) -> None:
     await queues.create(ORDERS, tags={"a": "1", "b": "2"})
     assert (await queues.tag(ORDERS, {"b": "3", "c": ""})).tags == {"a": "1", "b": "3", "c": ""}
@@ -158,3 +172,12 @@ async def test_a_dead_letter_queue_says_whose_dead_letters_it_takes(queues: Queu
         await queues.set_attributes(ORDERS, redrive())
     await queues.set_attributes(ORDERS, {"RedrivePolicy": ""})
     assert (await queues.dead_letter_sources(DEAD)).queues == []
+
+
+async def test_a_dead_letter_queue_that_is_gone_does_not_keep_the_rest_from_changing(queues: Queues) -> None:
+    await queues.create(DEAD)
+    await queues.create(ORDERS, redrive())
+    await queues.delete(DEAD)
+    assert (await queues.set_attributes(ORDERS, {"DelaySeconds": "1"})).attributes.delay_s == 1
+    with pytest.raises(InvalidAttributeValue):
+        await queues.set_attributes(ORDERS, redrive())

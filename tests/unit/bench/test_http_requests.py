@@ -81,3 +81,25 @@ def test_no_two_requests_share_an_invocation_id_or_a_signature(writer: RequestWr
 
 def test_bodies_take_turns(writer: RequestWriter) -> None:
     assert [read(writer.send(1))[1]["MessageBody"] for _ in range(4)] == ["alpha", "beta", "gamma", "alpha"]
+
+
+def test_on_fifo_messages_name_their_group_and_none_is_like_another() -> None:
+    writer = RequestWriter("127.0.0.1:1", URL, ["alpha"], groups=2)
+    singles = [read(writer.send(1))[1] for _ in range(3)]
+    assert [each["MessageGroupId"] for each in singles] == ["group-0", "group-1", "group-0"]
+    entries = read(writer.send(3))[1]["Entries"]
+    assert {entry["MessageGroupId"] for entry in entries} == {"group-1"}
+    assert len({each["MessageDeduplicationId"] for each in [*singles, *entries]}) == 6
+
+
+def test_a_writer_on_another_queue_counts_on(writer: RequestWriter) -> None:
+    other = writer.on("http://127.0.0.1:1/000000000000/others")
+    headers, body = read(writer.send(1))
+    other_headers, other_body = read(other.send(1))
+    assert (body["QueueUrl"], other_body["QueueUrl"]) == (URL, "http://127.0.0.1:1/000000000000/others")
+    assert headers["amz-sdk-invocation-id"] != other_headers["amz-sdk-invocation-id"]
+
+
+def test_a_receive_may_wait(writer: RequestWriter) -> None:
+    asked = {"MaxNumberOfMessages": 1, "WaitTimeSeconds": 20}
+    assert read(writer.receive(1, wait_seconds=20))[1] == {"QueueUrl": URL, **asked}

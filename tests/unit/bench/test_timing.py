@@ -55,6 +55,10 @@ def test_a_budget_of_no_time_hands_out_nothing() -> None:
     assert Budget(seconds=0).take(10) == 0
 
 
+def test_a_budget_of_little_time_hands_out_something_however_late_it_is_asked() -> None:
+    assert Budget(seconds=1e-9).take(10) == 10
+
+
 async def test_callers_share_the_messages_and_work_at_the_same_time() -> None:
     at_once = most = 0
 

@@ -1,5 +1,6 @@
 """Names, ids, receipt handles and failpoints."""
 
+import os
 import uuid
 
 import pytest
@@ -39,6 +40,22 @@ def test_an_arn_is_read_back() -> None:
 def test_other_texts_are_no_arns(arn: str) -> None:
     with pytest.raises(InvalidParameter):
         QueueName.from_arn(arn)
+
+
+def test_a_forked_process_makes_ids_of_its_own() -> None:
+    ids = RandomIds()
+    ids.new_id()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, " ".join(ids.new_id() for _ in range(300)).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        theirs = pipe.read().split()
+    os.waitpid(child, 0)
+    assert len(theirs) == 300
+    assert not {ids.new_id() for _ in range(300)} & set(theirs)
 
 
 def test_random_ids_are_version_4_uuids_and_differ() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from penstock.server.exchange import ConnectionLimits
+from penstock.server.fast_path import Reply
 from penstock.server.http_server import HttpServer
 from penstock.wire.http import Request, Response
 
@@ -24,7 +25,16 @@ class Desk:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
+        self.begun: dict[str, asyncio.Future[Reply]] = {}
+        """By path: requests to such a one are begun without a task, and how to reply is told here."""
         self.requests: list[Request] = []
+
+    def begin(self, request: Request, reply: Reply) -> bool:
+        begun = self.begun.get(request.path)
+        if begun is None or begun.done():
+            return False
+        begun.set_result(reply)
+        return True
 
     async def answer(self, request: Request) -> Response:
         self.requests.append(request)
@@ -174,7 +184,7 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve on a port of this machine for the length of the block."""
     ready = asyncio.Event()
-    server = HttpServer(desk.answer, small_application, limits=limits, ready=ready.set, tls=tls)
+    server = HttpServer(desk.answer, small_application, begin=desk.begin, limits=limits, ready=ready.set, tls=tls)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         await ready.wait()

@@ -11,6 +11,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.ids import RandomIds
+from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.domain.sending import Outgoing
 from penstock.server.app import App, Monitors
@@ -59,11 +60,6 @@ class Page:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def broker(clock: ManualClock) -> AsyncIterator[Broker]:
     store = await open_store("memory:", clock=clock)
     async with Broker(store, clock=clock, ids=RandomIds(), limits=Limits(list_page_max=3)) as broker:
@@ -77,7 +73,17 @@ async def well() -> None:
 
 @pytest.fixture
 def page(broker: Broker) -> Page:
-    return Page(App(broker, well, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT))
+    return Page(App(broker, well, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT))
+
+
+NOTHING: dict[str, object] = {
+    "region": REGION,
+    "account": ACCOUNT,
+    "queues": [],
+    "after": None,
+    "job_queues": [],
+    "jobs_after": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,13 @@ def page(broker: Broker) -> Page:
             400,
             {"message": "The request makes no sense: Max number of fields exceeded."},
         ),
-        ("GET", "/stats?limit=3", 200, {"region": REGION, "account": ACCOUNT, "queues": [], "after": None}),
+        ("GET", "/stats?limit=3", 200, NOTHING),
+        (
+            "GET",
+            "/stats?limit=3&jobs_after=%00",
+            400,
+            {"message": "The request makes no sense: jobs_after is not what an earlier answer said."},
+        ),
     ],
 )
 async def test_each_place_answers(page: Page, method: str, target: str, status: int, answer: object) -> None:
@@ -113,7 +125,7 @@ async def test_a_server_whose_store_is_away_is_not_ready(broker: Broker) -> None
     async def away() -> None:
         raise StoreUnavailable("The database does not answer.")
 
-    page = Page(App(broker, away, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT))
+    page = Page(App(broker, away, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT))
     assert await page.ask("GET", "/readyz") == (503, {"message": "The database does not answer."})
     assert await page.ask("GET", "/healthz") == (200, {"status": "ok"})
 
@@ -142,8 +154,20 @@ async def test_stats_come_in_pages(page: Page, broker: Broker) -> None:
     assert elsewhere["queues"] == []
 
 
+async def test_stats_tell_of_job_queues(page: Page, broker: Broker) -> None:
+    for name in ("first", "second"):
+        await broker.jobs.enqueueing.enqueue(name, JobRequest(task="greet"))
+    await broker.jobs.enqueueing.enqueue("first", JobRequest(task="greet", delay_ms=5_000))
+    _, first = await page.ask("GET", "/stats?limit=1")
+    [queue] = first["job_queues"]
+    assert (queue["name"], queue["paused"], queue["depth"]) == ("first", False, 2)
+    assert {state: count for state, count in queue["jobs"].items() if count} == {"scheduled": 1, "queued": 1}
+    _, rest = await page.ask("GET", f"/stats?limit=1&jobs_after={first['jobs_after']}")
+    assert ([queue["name"] for queue in rest["job_queues"]], rest["jobs_after"]) == (["second"], None)
+
+
 async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> None:
-    page = Page(App(broker, well, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT, clock=clock))
+    page = Page(App(broker, well, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT, clock=clock))
     start_ms = clock.now_ms()
     assert await page.ask("POST", "/_penstock/clock/advance", b'{"seconds"', b": 1.5}") == (
         200,
@@ -154,7 +178,7 @@ async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> No
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"seconds": -1}', b'{"seconds": 1e99}', b'{"hours": 1}', b"\xff"])
 async def test_a_clock_is_moved_by_what_makes_sense_only(broker: Broker, clock: ManualClock, body: bytes) -> None:
-    page = Page(App(broker, well, Metrics(broker, RequestCounters(), []), region=REGION, account=ACCOUNT, clock=clock))
+    page = Page(App(broker, well, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT, clock=clock))
     before_ms = clock.now_ms()
     status, answer = await page.ask("POST", "/_penstock/clock/advance", body)
     assert status == 400
@@ -184,7 +208,7 @@ ASKED = (401, {"message": "This takes the monitoring token."})
 async def test_only_monitors_see_what_goes_on(
     broker: Broker, clock: ManualClock, monitors: Monitors, authorization: bytes, refusal: object
 ) -> None:
-    metrics = Metrics(broker, RequestCounters(), [])
+    metrics = Metrics(broker, RequestCounters())
     app = App(broker, well, metrics, region=REGION, account=ACCOUNT, clock=clock, monitors=monitors)
     page = Page(app, authorization)
     for method, target in [("GET", "/stats?limit=1"), ("GET", "/metrics"), ("POST", "/_penstock/clock/advance")]:

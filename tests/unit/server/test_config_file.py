@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 from pathlib import Path
@@ -13,12 +14,19 @@ from penstock.cli.serve import serve
 from penstock.domain.policy import Asked, Decision
 from penstock.server.config import ServerConfig, StartFailure
 from penstock.server.config_file import ConfigFile
+from penstock.server.jobs.access import Caller, Scope
 
 KEY = """
 [[keys]]
 access_key_id = "AKIAEXAMPLE"
 secret_access_key = "a very secret secret"
 account = "111122223333"
+"""
+TOKEN = """
+[[tokens]]
+name = "app"
+token = "a-very-secret-secret"
+scopes = ["read"]
 """
 POLICY = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}]}'
 
@@ -37,7 +45,7 @@ def test_flags_settings_and_the_file_have_one_definition() -> None:
     flags = {name: parameter.default for name, parameter in inspect.signature(serve).parameters.items()}
     assert flags.pop("config") is None
     settings = {field.encode_name: field.default for field in msgspec.structs.fields(ServerConfig)}
-    assert (settings.pop("keys"), settings.pop("queues")) == ((), ())
+    assert (settings.pop("keys"), settings.pop("tokens"), settings.pop("queues")) == ((), (), ())
     assert flags == settings
 
 
@@ -83,6 +91,30 @@ def test_a_file_holds_settings_keys_and_queues(path: Path) -> None:
     assert (dead.region, dead.account, dead.dead_letter_queue) == ("eu-west-1", "444455556666", None)
 
 
+def test_a_file_holds_tokens_of_which_only_digests_are_kept(path: Path) -> None:
+    text = """
+        [[tokens]]
+        name = "app"
+        token = "spelt-out-in-the-file="
+        scopes = ["enqueue", "read"]
+        tenant = "acme"
+        queues = ["orders.*"]
+
+        [[tokens]]
+        name = "workers"
+        token_sha256 = "2C26B46B68FFC68FF99B453C1D30413413422D706483BFA0F98A5E886266E7AE"
+        scopes = ["work"]
+        """
+    app, workers = read(path, text).tokens
+    assert app.digest == hashlib.sha256(b"spelt-out-in-the-file=").digest()
+    assert app.caller == Caller(
+        name="app", scopes=frozenset({Scope.ENQUEUE, Scope.READ}), tenant="acme", queues=("orders.*",)
+    )
+    assert workers.digest == hashlib.sha256(b"foo").digest()
+    assert workers.caller == Caller(name="workers", scopes=frozenset({Scope.WORK}))
+    assert "spelt-out" not in f"{app!r} {app.__rich_repr__()}"
+
+
 def test_a_policy_may_be_a_table_or_stand_in_a_file_beside(path: Path) -> None:
     (path.parent / "worker.json").write_text(POLICY)
     table = """
@@ -120,6 +152,14 @@ WRONG = [
     ('[[queues]]\nname = "a"\n[queues.redrive]\nqueue = "b"', "line 4: queues.0.redrive.queue is unknown."),
     ('[[queues]]\nname = "a"\nattributes = { DelaySeconds = [1] }', "queues.0.attributes"),
     ('queues = "orders"', "queues is not as it should be"),
+    (TOKEN.replace("scopes", "scope"), "line 5: tokens.0.scope is unknown."),
+    (TOKEN.replace('"read"', '"write"'), "tokens.0.scopes"),
+    (TOKEN + 'tenat = "acme"', "line 6: tokens.0.tenat is unknown."),
+    ('[[tokens]]\nname = "app"\nscopes = ["read"]', "line 2: the token app has neither a token nor a token_sha256"),
+    (TOKEN + f'token_sha256 = "{"0" * 64}"', "or both"),
+    (TOKEN.replace("a-very", "a very"), "line 3: the token app is not 16 or more letters"),
+    (TOKEN.replace("a-very-secret-secret", "short"), "line 3: the token app is not 16 or more letters"),
+    (TOKEN.replace('token = "a-very', 'token_sha256 = "a-very'), "a token_sha256 that is not 64 hexadecimal digits"),
 ]
 
 
@@ -130,6 +170,7 @@ def test_what_is_wrong_is_told_with_its_place_and_without_secrets(path: Path, te
     assert str(failure.value).startswith(str(path.parent))
     assert told in str(failure.value)
     assert "secret secret" not in str(failure.value)
+    assert "secret-secret" not in str(failure.value)
 
 
 @pytest.mark.parametrize(("data", "told"), [(b"\xff", "not UTF-8"), (b"#" * 5_000_000, "larger than")])
@@ -153,6 +194,7 @@ def test_the_example_in_the_documentation_is_in_order(path: Path) -> None:
     (path.parent / "worker.json").write_text(policy)
     file = read(path, example)
     assert [key.user for key in file.keys] == ["admin", "worker", "AKIAPARTNER"]
+    assert [token.caller.name for token in file.tokens] == ["shop", "workers", "operations"]
     assert len(file.queues("eu-west-1", "111122223333")) == 3
-    told = {field.encode_name for field in msgspec.structs.fields(ServerConfig)} - {"keys", "queues"}
+    told = {field.encode_name for field in msgspec.structs.fields(ServerConfig)} - {"keys", "tokens", "queues"}
     assert told - file.settings.keys() == {"clock", "insecure"}

@@ -120,6 +120,18 @@ async def test_a_client_that_sends_far_ahead_is_held_back_and_gets_every_answer(
     await sending
 
 
+async def test_a_head_that_begins_behind_many_requests_is_not_taken_for_a_large_one(serve: Serve) -> None:
+    served = await serve(limits=ConnectionLimits(head_bytes_max=1_000))
+    client = await served.connect()
+    await client.ask(post("/"))
+    [connection] = served.server.server_state.connections
+    behind = post("/", b"behind")
+    # As one read may give it: whole requests, and of the next one a part of its head.
+    connection.data_received(post("/", b"x" * 900) * 2 + behind[:20])
+    connection.data_received(behind[20:])
+    assert [(await client.read()).body for _ in range(3)] == [b"x" * 900, b"x" * 900, b"behind"]
+
+
 async def test_a_body_in_chunks_is_put_together(serve: Serve) -> None:
     client = await (await serve()).connect()
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -12,9 +12,9 @@ from penstock.server.counters import RequestCounters
 from penstock.server.metrics import Metrics
 from penstock.testing import ManualClock
 from tests.support.queues import ACCOUNT, REGION, queue_name
-from tests.unit.server.test_app import Page, broker, clock, page, well
+from tests.unit.server.test_app import Page, broker, page, well
 
-__all__ = ["broker", "clock", "page"]
+__all__ = ["broker", "page"]
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
@@ -147,7 +147,7 @@ async def test_nobody_can_do_more_than_look(page: Page) -> None:
 
 @pytest.mark.usefixtures("orders")
 async def test_only_monitors_may_look(broker: Broker) -> None:
-    metrics = Metrics(broker, RequestCounters(), [])
+    metrics = Metrics(broker, RequestCounters())
     app = App(broker, well, metrics, region=REGION, account=ACCOUNT, monitors=Monitors("a token for monitoring"))
     assert (await Page(app).ask("GET", PATH))[0] == 401
     assert (await Page(app, b"Bearer a token for monitoring").ask("GET", PATH))[0] == 200

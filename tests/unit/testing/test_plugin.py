@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _DOCS = Path(__file__).parents[3] / "docs" / "testing.md"
 _BLOCK = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
 def run(pytester: pytest.Pytester, *arguments: str, **outcomes: int) -> pytest.RunResult:
     """Run pytest in a process of its own, with every warning an error."""
     strictly = ["-W", "error", "-o", "asyncio_default_fixture_loop_scope=function", "-p", "no:cacheprovider"]
-    result = pytester.runpytest_subprocess(*strictly, *arguments, timeout=50)
+    result = pytester.runpytest_subprocess(*strictly, *arguments, timeout=120)
     result.assert_outcomes(**outcomes)
     return result
 
@@ -102,5 +102,5 @@ def test_without_boto3_the_client_fails_with_what_to_do_and_the_server_runs(pyte
 
 
 def test_the_fixtures_are_listed_with_what_they_are(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--fixtures", timeout=50)
+    result = pytester.runpytest_subprocess("--fixtures", timeout=120)
     result.stdout.fnmatch_lines(["penstock_server*", "*Serve SQS on a free port of loopback*"])

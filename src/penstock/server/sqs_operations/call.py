@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from penstock.domain.errors import QueueDoesNotExist
+from penstock.wire.http import Request
 from penstock.wire.sqs.attempts import request_attempt
 from penstock.wire.sqs.errors import QUEUE_DOES_NOT_EXIST, AddressInvalid
 from penstock.wire.sqs.names import parse_queue_url, queue_url
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from penstock.domain.queue import QueueName
-    from penstock.wire.http import Request
 
 _HOST_IF_UNKNOWN = "localhost"
 
@@ -29,37 +28,34 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     sender: str
 
 
-class Call:
+class Call(msgspec.Struct):
     """What an operation knows besides its parameters. It may leave `undelivered` for the answer to carry."""
 
-    __slots__ = ("_in_query", "_operation", "_place", "caller", "request", "undelivered")
-
-    def __init__(self, request: Request, caller: Caller, operation: str, place: Place, *, in_query: bool) -> None:
-        self.request = request
-        self.caller = caller
-        self.undelivered: Callable[[], Awaitable[None]] | None = None
-        self._operation = operation
-        self._place = place
-        self._in_query = in_query
+    request: Request
+    caller: Caller
+    operation: str
+    place: Place
+    in_query: bool
+    undelivered: Callable[[], Awaitable[None]] | None = None
 
     @property
     def attempt(self) -> bytes | None:
         """The key that a retry of this request shares with it, if its SDK marks retries."""
-        return request_attempt(self.caller.identity, self._operation, self.request)
+        return request_attempt(self.caller.identity, self.operation, self.request)
 
     def queue(self, url: str | None) -> QueueName:
         """Tell which queue is meant: the one that the URL names, or the one at whose address the request arrived."""
         name = parse_queue_url(url or self.request.path, self.caller.region, self.caller.account)
         if name is None:
-            if self._in_query and not url:
-                address = self._place.base_url(self.request) + self.request.path
+            if self.in_query and not url:
+                address = self.place.base_url(self.request) + self.request.path
                 raise AddressInvalid(f"The address {address} is not valid for this endpoint.")
             raise QueueDoesNotExist(QUEUE_DOES_NOT_EXIST)
         return name
 
     def url_of(self, name: QueueName) -> str:
         """Write a queue's URL so that this client can reach it."""
-        return queue_url(name, self._place.base_url(self.request), self._place.region)
+        return queue_url(name, self.place.base_url(self.request), self.place.region)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +72,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.scheme}://{request.headers.get('host') or _HOST_IF_UNKNOWN}"
 
 
+class Ended(Protocol):
+    """Is told what came of an operation that was begun: its result, or that it failed.
+
+    With `again`, its handler may be asked too, which does no harm and finds the right words.
+    """
+
+    def __call__(
+        self, result: msgspec.Struct | None, error: BaseException | None = None, /, *, again: bool = False
+    ) -> None: ...
+
+
 if TYPE_CHECKING:
     # The request is of the shape that the operation's entry in OPERATIONS names.
     Handler = Callable[[Call, Any], Awaitable[msgspec.Struct | None]]
+
+    # The same without a coroutine. False, or a `PenstockError`, says that nothing was done: the handler is to be asked.
+    Beginning = Callable[[Call, Any, "Ended"], bool]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import (
@@ -25,13 +26,13 @@ from penstock.wire.sqs.selection import Selection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.broker.messages import Messages
+    from penstock.broker.messages import Delivery, Messages
     from penstock.broker.queues import Queues
     from penstock.domain.limits import Limits
-    from penstock.domain.message import Attribute
+    from penstock.domain.message import Attribute, SendResult
     from penstock.domain.queue import QueueName
     from penstock.domain.sending import Outgoing
-    from penstock.server.sqs_operations.call import Call, Handler
+    from penstock.server.sqs_operations.call import Beginning, Call, Ended, Handler
 
 _TRACE_ID_HEADER = "x-amzn-trace-id"
 _NO_BODY = "The request must contain the parameter MessageBody."
@@ -59,6 +60,17 @@ class MessageOperations:
             "ChangeMessageVisibilityBatch": self._change_visibility_batch,
         }
 
+    def beginnings(self) -> dict[str, Beginning]:
+        """Return those that can be begun without a coroutine: there is one message to each, so its way is what counts.
+
+        They do what the handlers of the same names do.
+        """
+        return {
+            "SendMessage": self._begin_send,
+            "ReceiveMessage": self._begin_receive,
+            "DeleteMessage": self._begin_delete,
+        }
+
     # -- send -------------------------------------------------------------------------------------
 
     async def _send(self, call: Call, request: shapes.SendMessageRequest) -> shapes.SendMessageResult:
@@ -67,13 +79,24 @@ class MessageOperations:
             raise MissingParameter(_NO_BODY)
         message, system = outgoing(request, call.request.headers.get(_TRACE_ID_HEADER))
         sent = await self._messages.send(name, message, sender=call.caller.sender, attempt=call.attempt)
-        return shapes.SendMessageResult(
-            md5_of_message_body=body_digest(message.body),
-            md5_of_message_attributes=attributes_digest(message.attributes),
-            md5_of_message_system_attributes=attributes_digest(system),
-            message_id=sent.message_id,
-            sequence_number=sequence_number(sent.sequence),
-        )
+        return _sent(sent, message, system)
+
+    def _begin_send(self, call: Call, request: shapes.SendMessageRequest, ended: Ended) -> bool:
+        name = call.queue(request.queue_url)
+        if not request.message_body:
+            return False
+        message, system = outgoing(request, call.request.headers.get(_TRACE_ID_HEADER))
+        attempt = call.attempt
+
+        def done(results: list[SendResult] | None, error: BaseException | None) -> None:
+            sent = results[0] if results else None
+            if isinstance(sent, Sent):
+                ended(_sent(sent, message, system))
+            else:
+                # What failed may be stored all the same. With an attempt key that can be found out, or else not.
+                ended(None, error, again=attempt is not None)
+
+        return self._messages.begin_send(name, message, sender=call.caller.sender, attempt=attempt, done=done)
 
     async def _send_batch(self, call: Call, request: shapes.SendMessageBatchRequest) -> shapes.SendMessageBatchResult:
         name = call.queue(request.queue_url)
@@ -101,13 +124,32 @@ class MessageOperations:
             wait_ms=_ms(request.wait_time_seconds),
             attempt=_receive_attempt(call, name, request.receive_request_attempt_id),
         )
+        return self._received(call, name, request, deliveries)
+
+    def _begin_receive(self, call: Call, request: shapes.ReceiveMessageRequest, ended: Ended) -> bool:
+        name = call.queue(request.queue_url)
+
+        def done(deliveries: list[Delivery] | None, error: BaseException | None) -> None:
+            if deliveries is None:
+                ended(None, error, again=True)
+            else:
+                ended(self._received(call, name, request, deliveries))
+
+        return self._messages.begin_receive(
+            name,
+            count=1 if request.max_number_of_messages is None else request.max_number_of_messages,
+            lease_ms=_ms(request.visibility_timeout),
+            wait_ms=_ms(request.wait_time_seconds),
+            attempt=_receive_attempt(call, name, request.receive_request_attempt_id),
+            done=done,
+        )
+
+    def _received(
+        self, call: Call, name: QueueName, request: shapes.ReceiveMessageRequest, deliveries: Sequence[Delivery]
+    ) -> shapes.ReceiveMessageResult:
         if not deliveries:
             return shapes.ReceiveMessageResult()
-
-        async def release() -> None:
-            await self._messages.release(name, deliveries)
-
-        call.undelivered = release
+        call.undelivered = partial(self._messages.release, name, deliveries)
         system_names = [*(request.attribute_names or ()), *(request.message_system_attribute_names or ())]
         system = Selection.of(system_names) if system_names else _NOTHING
         user = Selection.of(request.message_attribute_names) if request.message_attribute_names else _NOTHING
@@ -122,6 +164,15 @@ class MessageOperations:
         (error,) = await self._messages.delete(call.queue(request.queue_url), [handle])
         if error is not None:
             raise _about(error, handle)
+
+    def _begin_delete(self, call: Call, request: shapes.DeleteMessageRequest, ended: Ended) -> bool:
+        def done(errors: list[PenstockError | None] | None, error: BaseException | None) -> None:
+            if errors is not None and errors[0] is None:
+                ended(None)
+            else:
+                ended(None, error, again=True)
+
+        return self._messages.begin_delete(call.queue(request.queue_url), request.receipt_handle, done=done)
 
     async def _delete_batch(
         self, call: Call, request: shapes.DeleteMessageBatchRequest
@@ -174,6 +225,16 @@ class MessageOperations:
         if not ids:
             raise BatchEmpty(f"There should be at least one {entry} in the request.")
         check_entry_ids(ids, self._limits)
+
+
+def _sent(sent: Sent, message: Outgoing, system: dict[str, Attribute]) -> shapes.SendMessageResult:
+    return shapes.SendMessageResult(
+        md5_of_message_body=body_digest(message.body),
+        md5_of_message_attributes=attributes_digest(message.attributes) if message.attributes else None,
+        md5_of_message_system_attributes=attributes_digest(system) if system else None,
+        message_id=sent.message_id,
+        sequence_number=None if sent.sequence is None else sequence_number(sent.sequence),
+    )
 
 
 class _Batch:

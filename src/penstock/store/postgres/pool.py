@@ -11,7 +11,7 @@ import asyncpg
 from penstock.domain.errors import StoreUrlInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
 APPLICATION_NAME = "penstock"
 """What our sessions are called in the database: the scan floors find our transactions by it."""
@@ -95,6 +95,15 @@ class Session:
             raise
         self._check_confirmed()
         return rows
+
+    async def fetch_many(self, statement: str, rows: list[Sequence[object]]) -> None:
+        """Run a statement once for each row of arguments."""
+        try:
+            await self._connection.executemany(statement, rows)
+        except BaseException as error:
+            self._judge(error)
+            raise
+        self._check_confirmed()
 
     async def fetchrow(self, statement: str, *arguments: object) -> asyncpg.Record | None:
         """Run a statement and return its first row."""

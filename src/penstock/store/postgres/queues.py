@@ -175,6 +175,11 @@ class Queues:
         rows = await self._work.read(lambda session: session.fetch(_SQL["list"], region, account, after, prefix, limit))
         return [queue_of(row) for row in rows]
 
+    async def places(self, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
+        """Return regions and accounts that have queues, in their order."""
+        rows = await self._work.read(lambda session: session.fetch(_SQL["places"], *after, limit))
+        return [(row["region"], row["account"]) for row in rows]
+
     async def sources(self, name: QueueName, after: str, limit: int) -> list[Queue]:
         """Return the queues whose dead letters go to this one."""
         rows = await self._work.read(lambda session: session.fetch(_SQL["sources"], name.arn, after, limit))

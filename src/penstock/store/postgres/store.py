@@ -12,10 +12,12 @@ import asyncpg
 
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Draft, Receipt
+from penstock.store.jobs.store import ScriptedJobs
 from penstock.store.postgres.appends import Append, Appends
 from penstock.store.postgres.attempts import unavailable
 from penstock.store.postgres.counts import InFlight, MessageCounts
 from penstock.store.postgres.floor import Floors
+from penstock.store.postgres.jobs import PostgresRunner
 from penstock.store.postgres.lanes import Lane
 from penstock.store.postgres.leases import Lease, Leases
 from penstock.store.postgres.migrations import migrate
@@ -81,6 +83,9 @@ class PostgresStore:
         self._peeks = Peeks(work, pinned, limits)
         self._sweep = Sweep(work, pinned, limits)
 
+        self._job_runner = PostgresRunner(self._pool, self._wake, pinned, failpoints)
+        self.jobs = ScriptedJobs(self._job_runner, ids=ids)
+
         self._outcomes = Appends(pinned, limits)
         leases = self._leases = Leases(
             pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key
@@ -142,6 +147,8 @@ class PostgresStore:
         for lane in self._release:
             await lane.close()
         await self._counts.close()
+        await self.jobs.close()
+        await self._job_runner.close()
         for task in self._background:
             task.cancel()
         ended = await asyncio.gather(*self._background, return_exceptions=True)
@@ -179,6 +186,11 @@ class PostgresStore:
         """Return queues in the order of their names."""
         self._check_open()
         return await self._queues.page(region, account, prefix, after, limit)
+
+    async def list_places(self, *, after: tuple[str, str] = ("", ""), limit: int) -> list[tuple[str, str]]:
+        """Return the regions and accounts that have queues."""
+        self._check_open()
+        return await self._queues.places(after, limit)
 
     async def dead_letter_sources(self, name: QueueName, *, after: str = "", limit: int) -> list[Queue]:
         """Return the queues whose redrive policy names this one."""

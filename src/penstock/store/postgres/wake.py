@@ -22,6 +22,12 @@ INTERVAL_S = 0.005
 PAYLOAD_QUEUES_MAX = 300
 """Of how many queues one notification tells: it has room for 8000 bytes."""
 
+PAYLOAD_WORDS_MAX = 150
+"""How many words of a topic one notification carries; a word has 50 bytes at most."""
+
+WORDS_PENDING_MAX = 10_000
+"""How many words of a topic may wait to be told; what comes beyond that is not told, and is found without."""
+
 HEARTBEAT_S = 10.0
 """How long the connection may be silent before it is tried."""
 
@@ -43,6 +49,8 @@ class Wake:
         self._lost = lost
         self._listeners: list[Callable[[int, int], None]] = []
         self._arrived: dict[int, int] = {}
+        self._topics: dict[str, Callable[[str], None]] = {}
+        self._words: dict[str, set[str]] = {}
         self._news = asyncio.Event()
         self.listening = asyncio.Event()
         """Set while other nodes are heard."""
@@ -56,6 +64,18 @@ class Wake:
         self._report(queue_id, count)
         self._arrived[queue_id] = self._arrived.get(queue_id, 0) + count
         self._news.set()
+
+    def open_topic(self, channel: str, heard: Callable[[str], None]) -> None:
+        """Have `heard` called with every word that another node tells on a channel. Done before `run` starts."""
+        self._topics[channel] = heard
+        self._words[channel] = set()
+
+    def tell(self, channel: str, word: str) -> None:
+        """Tell the other nodes a word: some text without a comma."""
+        words = self._words[channel]
+        if len(words) < WORDS_PENDING_MAX:
+            words.add(word)
+            self._news.set()
 
     async def run(self) -> None:
         """Keep the connection, for ever."""
@@ -86,6 +106,8 @@ class Wake:
         session.raw.add_termination_listener(lambda _: self._news.set())
         await session.listen(READY, self._heard)
         await session.listen(QUEUE, self._changed)
+        for channel in self._topics:
+            await session.listen(channel, self._heard_words)
         # Whatever was changed before we listened may be in the cache.
         self._cache.clear()
         self.listening.set()
@@ -103,7 +125,23 @@ class Wake:
                 told = queues[first : first + PAYLOAD_QUEUES_MAX]
                 payload = ",".join(f"{queue_id}:{count}" for queue_id, count in told)
                 await session.fetch("SELECT pg_notify($1, $2)", READY, payload)
+            await self._tell_words(session)
             await asyncio.sleep(INTERVAL_S)
+
+    async def _tell_words(self, session: Session) -> None:
+        for channel in self._topics:
+            words = list(self._words[channel])
+            self._words[channel].clear()
+            for first in range(0, len(words), PAYLOAD_WORDS_MAX):
+                payload = ",".join(words[first : first + PAYLOAD_WORDS_MAX])
+                await session.fetch("SELECT pg_notify($1, $2)", channel, payload)
+
+    def _heard_words(
+        self, connection: asyncpg.Connection[asyncpg.Record], pid: int, channel: str, payload: object
+    ) -> None:
+        if pid != connection.get_server_pid():
+            for word in str(payload).split(","):
+                self._topics[channel](word)
 
     def _report(self, queue_id: int, count: int) -> None:
         for ready in self._listeners:

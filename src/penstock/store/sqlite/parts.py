@@ -101,6 +101,8 @@ class Parts:
             for listener in self.listeners:
                 # In a turn of its own, so that what a listener raises is no caller's.
                 loop.call_soon(listener, queue_id, count)
+        for tell in self.transaction.then:
+            tell()
 
 
 def _run_work(calls: Sequence[Work[object]]) -> None:

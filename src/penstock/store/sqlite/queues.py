@@ -31,6 +31,10 @@ WHERE region = ?1 AND account = ?2 AND name > ?3 AND name >= ?4 AND name < ?4 ||
 ORDER BY name LIMIT ?5
 """  # noqa: S608  # Our own text.
 
+_NEXT_PLACE = """
+SELECT region, account FROM queue WHERE (region, account) > (?, ?) ORDER BY region, account LIMIT 1
+"""
+
 _SOURCES = f"SELECT {_COLUMNS} FROM queue WHERE dead_letter_arn = ? AND name > ? ORDER BY name LIMIT ?"  # noqa: S608  # Our own text.
 
 _CREATE = """
@@ -89,6 +93,14 @@ class Queues:
     def page(self, region: str, account: str, prefix: str, after: str, limit: int) -> list[Queue]:
         """Return queues in the order of their names."""
         return [_queue(row) for row in self._db.execute(_LIST, (region, account, after, prefix, limit))]
+
+    def places(self, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
+        """Return regions and accounts that have queues, each found by a step in the index."""
+        places: list[tuple[str, str]] = []
+        while len(places) < limit and (row := self._db.execute(_NEXT_PLACE, after).fetchone()):
+            after = (row[0], row[1])
+            places.append(after)
+        return places
 
     def dead_letter_sources(self, name: QueueName, after: str, limit: int) -> list[Queue]:
         """Return the queues whose dead letters go to this one."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import apsw
 
     from penstock.domain.clock import Clock
@@ -19,12 +21,15 @@ class Transaction:
         """The instant of this transaction. It never goes back, whatever the clock does."""
         self.ready: dict[int, int] = {}
         """By queue id, how many messages may have become leasable."""
+        self.then: list[Callable[[], None]] = []
+        """What else to do once it is durable."""
         self._clock = clock
 
     def begin(self) -> None:
         """Start another one."""
         self.now_ms = max(self.now_ms, self._clock.now_ms())
         self.ready = {}
+        self.then = []
 
     def clock_ms(self) -> int:
         """Tell the present instant outside a transaction."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -11,9 +10,9 @@ import msgspec
 if TYPE_CHECKING:
     from penstock.wire.http import Request
 
+CREDENTIAL_MARK = "Credential="
 _SCOPE_PARTS = 5
 _CREDENTIAL_CHARACTERS_MAX = 256
-_SCOPES_REMEMBERED = 1_024
 
 
 class CredentialScope(msgspec.Struct, frozen=True, gc=False):
@@ -27,7 +26,7 @@ def credential_scope(request: Request) -> CredentialScope | None:
     """Read the scope from the `Authorization` header, or from a presigned URL's query; None if neither has one."""
     authorization = request.headers.get("authorization")
     if authorization is not None:
-        _, found, rest = authorization.partition("Credential=")
+        _, found, rest = authorization.partition(CREDENTIAL_MARK)
         credential = rest.partition(",")[0].strip() if found else ""
     elif "X-Amz-Credential=" in request.query:
         credential = parse_qs(request.query).get("X-Amz-Credential", [""])[0]
@@ -36,7 +35,6 @@ def credential_scope(request: Request) -> CredentialScope | None:
     return _parse(credential) if len(credential) <= _CREDENTIAL_CHARACTERS_MAX else None
 
 
-@functools.lru_cache(maxsize=_SCOPES_REMEMBERED)
 def _parse(credential: str) -> CredentialScope | None:
     """Read `KEY/DATE/REGION/SERVICE/aws4_request`; the key itself may hold slashes."""
     parts = credential.rsplit("/", _SCOPE_PARTS - 1)

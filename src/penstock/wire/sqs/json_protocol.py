@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 TARGET_HEADER = "x-amz-target"
+TARGET_PREFIX = "AmazonSQS."
 QUERY_ERROR_HEADER = "x-amzn-query-error"
 
-_TARGET_PREFIX = "AmazonSQS."
 _CONTENT_TYPE_HEADER = ("content-type", CONTENT_TYPE)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _MISTYPED = re.compile(r"Expected `(?P<wanted>\w+)(?: \| null)?`, got `(?P<got>\w+)`(?: - at `\$\.(?P<field>\w+)`)?")
@@ -34,7 +34,7 @@ _TOKENS = {
     "bool": "BOOLEAN_VALUE",
     "null": "NULL_VALUE",
 }
-_BY_TARGET = {_TARGET_PREFIX + name: operation for name, operation in OPERATIONS.items()}
+_BY_TARGET = {TARGET_PREFIX + name: operation for name, operation in OPERATIONS.items()}
 
 _encode = msgspec.json.Encoder().encode
 

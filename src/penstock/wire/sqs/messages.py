@@ -27,12 +27,12 @@ def outgoing(
 
     `trace_header` stands in where the message has none of its own. Nothing is judged that the domain judges.
     """
-    system = _attributes(entry.message_system_attributes)
-    own = _trace_header(system) if system else None
+    given, system_given = entry.message_attributes, entry.message_system_attributes
+    system = _attributes(system_given) if system_given else {}
     message = Outgoing(
         body=entry.message_body or "",
-        attributes=_attributes(entry.message_attributes),
-        trace_header=own or trace_header,
+        attributes=_attributes(given) if given else {},
+        trace_header=(_trace_header(system) if system else None) or trace_header,
         delay_s=entry.delay_seconds,
         group=entry.message_group_id,
         deduplication_id=entry.message_deduplication_id,
@@ -40,8 +40,8 @@ def outgoing(
     return message, system
 
 
-def _attributes(given: Mapping[str, shapes.MessageAttributeValue] | None) -> dict[str, Attribute]:
-    return {name: _attribute(value) for name, value in given.items()} if given else {}
+def _attributes(given: Mapping[str, shapes.MessageAttributeValue]) -> dict[str, Attribute]:
+    return {name: _attribute(value) for name, value in given.items()}
 
 
 def _attribute(given: shapes.MessageAttributeValue) -> Attribute:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from penstock.server.sqs import SqsEndpoint
 from penstock.store.opening import open_store
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
-from penstock.wire.http import Response
+from penstock.wire.http import Request, Response
 from tests.support.sqs_model import PROTOCOLS, read_response, result_of, write_request
 
 
@@ -27,6 +27,15 @@ class Refusal(Exception):
         self.status = status
         self.code: str = error["Code"]
         self.message: str = error["Message"]
+
+
+async def respond(endpoint: SqsEndpoint, request: Request) -> Response:
+    """Have a request answered as the server does: without a coroutine where that can be done."""
+    replied: asyncio.Future[Response | Coroutine[Any, Any, Response]] = asyncio.get_running_loop().create_future()
+    if not endpoint.begin(request, replied.set_result):
+        return await endpoint.answer(request)
+    answer = await replied
+    return answer if isinstance(answer, Response) else await answer
 
 
 class Client:
@@ -41,7 +50,7 @@ class Client:
         return Client(self._endpoint, self.protocol, **{**self._headers, **headers})
 
     async def respond(self, operation: str, /, **parameters: Any) -> Response:
-        return await self._endpoint.answer(write_request(self.protocol, operation, parameters, **self._headers))
+        return await respond(self._endpoint, write_request(self.protocol, operation, parameters, **self._headers))
 
     async def call(self, operation: str, /, **parameters: Any) -> dict[str, Any]:
         response = await self.respond(operation, **parameters)
@@ -69,21 +78,6 @@ class Client:
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run these tests on one loop: there is no networking here, and so nothing in which loops differ."""
     return {"asyncio": asyncio.new_event_loop}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def limits() -> Limits:
-    return Limits()
-
-
-@pytest.fixture
-def failpoints() -> Failpoints:
-    return Failpoints()
 
 
 @pytest.fixture

@@ -7,41 +7,18 @@ import logging
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
-from penstock.server import counters, metrics
+from penstock.domain.queue import QueueName
+from penstock.server import metrics
 from penstock.server.counters import RequestCounters
 from penstock.server.metrics import Metrics
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
 from penstock.wire.http import Request
+from tests.support.board import Board
 from tests.unit.server.sqs.conftest import Client, Refusal
-
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-class Board:
-    """The metrics of an endpoint, read as Prometheus reads them."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._samples: Samples = {}
-
-    async def look(self) -> None:
-        text = (await self._metrics.page()).decode()
-        self._samples = {
-            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
-
-    def value(self, name: str, **labels: str) -> float | None:
-        return self._samples.get((name, tuple(sorted(labels.items()))))
-
-    def labels(self, name: str, label: str) -> set[str]:
-        return {dict(labels)[label] for found, labels in self._samples if found == name}
 
 
 @pytest.fixture
@@ -56,7 +33,7 @@ def endpoint(broker: Broker, limits: Limits, counted: RequestCounters) -> SqsEnd
 
 @pytest.fixture
 def board(broker: Broker, counted: RequestCounters) -> Board:
-    return Board(Metrics(broker, counted, []))
+    return Board(Metrics(broker, counted))
 
 
 def in_queue(name: str, state: str) -> dict[str, str]:
@@ -114,6 +91,7 @@ async def test_the_age_of_the_oldest_message_is_told(client: Client, board: Boar
 
 
 STATES = ("visible", "in_flight", "delayed")
+PLACES = [("eu-west-1", "000000000000"), ("us-east-1", "111111111111"), ("us-east-1", "222222222222")]
 
 
 async def test_queues_beyond_the_cap_are_told_together(
@@ -135,21 +113,15 @@ async def test_queues_beyond_the_cap_are_told_together(
     assert board.value("penstock_queues_uncounted") == 1
 
 
-async def test_queues_are_found_where_requests_were_made_and_where_they_are_expected(
-    endpoint: SqsEndpoint, broker: Broker
+async def test_queues_are_found_in_every_region_and_account_also_where_no_request_was_made(
+    board: Board, broker: Broker
 ) -> None:
-    europe = "AWS4-HMAC-SHA256 Credential=any/20260101/eu-west-1/sqs/aws4_request, SignedHeaders=host, Signature=0"
-    await Client(endpoint, "json", authorization=europe).create("orders")
-    board = Board(Metrics(broker, RequestCounters(), [("eu-west-1", "000000000000")]))
+    for region, account in PLACES:
+        await broker.queues.create(QueueName(region, account, "orders"))
     await board.look()
-    assert board.labels("penstock_queue_messages", "region") == {"eu-west-1"}
-
-
-def test_few_places_are_remembered() -> None:
-    counted = RequestCounters()
-    for number in range(counters.PLACES_MAX * 2):
-        counted.note_place(f"region-{number}", "000000000000")
-    assert len(counted.places) == counters.PLACES_MAX
+    for region, account in PLACES:
+        labels = {"region": region, "account": account, "queue": "orders", "state": "visible"}
+        assert board.value("penstock_queue_messages", **labels) == 0
 
 
 async def test_long_polls_are_counted_while_they_wait(client: Client, board: Board, clock: ManualClock) -> None:

@@ -14,6 +14,7 @@ from penstock.domain.limits import Limits
 from penstock.store.postgres import PostgresStore
 from tests.support.postgres import PostgresServer
 from tests.support.postgres_fixture import postgres_server
+from tests.support.standby import Standby
 
 __all__ = ["postgres_server"]
 
@@ -57,10 +58,12 @@ async def open_node(postgres_server: PostgresServer, database: str) -> AsyncIter
 
 
 @pytest.fixture
-def failpoints() -> Failpoints:
-    return Failpoints()
+async def store(open_node: OpenNode, failpoints: Failpoints) -> PostgresStore:
+    return await open_node(failpoints=failpoints)
 
 
 @pytest.fixture
-async def store(open_node: OpenNode, failpoints: Failpoints) -> PostgresStore:
-    return await open_node(failpoints=failpoints)
+def standby(postgres_server: PostgresServer, database: str) -> Iterator[Standby]:
+    standby = Standby(postgres_server, database)
+    yield standby
+    standby.is_needed_no_longer()

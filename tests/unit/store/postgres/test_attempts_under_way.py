@@ -48,7 +48,7 @@ class Obstacle:
         await self._connection.execute(statement)
 
     async def is_waited_for(self, by: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await self._connection.fetchval(WAITING, self._database) < by:
                 await self._connection.execute("SELECT pg_stat_clear_snapshot()")
 

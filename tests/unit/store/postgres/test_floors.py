@@ -57,7 +57,7 @@ async def sender(postgres_server: PostgresServer, database: str, store: Store) -
 
 async def raised(floors: Floors, session: Session, queue: Queue, partition: int, *, above_ms: int) -> int:
     """Raise the floor until it is above an instant that lies in the past."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while floors.of(queue.id).at_ms <= above_ms:
             floors.seen(queue.id, partition, fifo=queue.fifo)
             await floors.advance(session)
@@ -114,7 +114,7 @@ async def test_a_floor_does_not_pass_a_message_whose_transaction_is_still_open(
     key = "\\\\x" + "00" * 16
     await sender.execute(APPEND[queue.fifo].format(key=f'"{key}"', queue=queue.id, delay=delay_ms))
     # Time goes on while the transaction stays open, as in a sender that is stopped or far away.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await now_ms(session) < began_ms + 500:
             floors.seen(queue.id, partition, fifo=queue.fifo)
             await floors.advance(session)

@@ -101,7 +101,7 @@ async def test_a_sender_waits_for_another_that_has_drawn_its_number(
     )
     quick = asyncio.create_task(send(nodes[0], queue, "quick", group="g"))
     waiting = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND wait_event = 'advisory'"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await asyncio.to_thread(postgres_server.psql, waiting) == "0":
             assert not quick.done()
     await send(nodes[1], queue, "other", group="another")
@@ -146,7 +146,7 @@ async def test_a_send_wakes_listeners_of_other_nodes(nodes: list[Store], name: s
     queue = await make_queue(nodes[0], name)
     heard = [await listening(node) for node in nodes]
     await send(nodes[0], queue, "a", "b")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         # A FIFO group serves one receive at a time.
         served = (queue.id, 1 if queue.fifo else 2)
         assert await heard[0].get() == served
@@ -169,7 +169,7 @@ async def test_a_dead_letter_wakes_listeners_of_its_new_queue(nodes: list[Store]
     await lease(nodes[0], queue, lease_ms=0)
     heard = await listening(nodes[1])
     assert await lease(nodes[0], queue) == []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await heard.get() != (dead.id, 1):
             pass
 
@@ -180,7 +180,7 @@ async def test_a_queue_changed_on_one_node_is_seen_on_the_others(nodes: list[Sto
     saved = await nodes[0].save_queue(queue, attributes=QueueAttributes(delay_s=1))
     heard = await listening(nodes[1])
     await send(nodes[0], queue, "a")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await heard.get()
     # Notifications come in the order of commits: the change was heard before the send.
     assert await nodes[1].find_queue(queue.name) == saved

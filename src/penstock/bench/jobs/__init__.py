@@ -1,0 +1,1 @@
+"""Benchmarks of the job service, beside Celery and RQ."""

@@ -1,0 +1,1 @@
+"""Celery and RQ on Redis, as programs that run in an environment of their own: they import nothing of Penstock."""

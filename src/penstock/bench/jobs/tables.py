@@ -1,0 +1,63 @@
+"""The report of `penstock bench jobs` as tables for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+
+from penstock.bench.report import print_ratio
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.bench.jobs.contest import JobsTrial
+    from penstock.bench.jobs.run import JobsReport
+    from penstock.bench.rounds import Trial
+
+
+def print_jobs(report: JobsReport, console: Console) -> None:
+    """Show what was found."""
+    plan = report.plan
+    console.print(
+        f"{report.machine}, {report.event_loop}; payloads of {plan.payload_bytes:,} bytes, {plan.rounds} rounds in "
+        f"turn of about {plan.seconds:g} s",
+        highlight=False,
+    )
+    console.print(_systems(report.systems))
+    for each in report.ratios:
+        print_ratio(each, console)
+    if report.stores:
+        console.print(_stores(report.stores))
+    for note in report.notes:
+        console.print(note, highlight=False, markup=False)
+
+
+def _systems(trials: list[JobsTrial]) -> Table:
+    title = "Jobs per second: enqueued; offered, accepted, run and completed; through it all"
+    table = _table(title, ("enqueued/s", "worked off/s", "jobs/s", "CPU µs a job, all processes"))
+    for trial in trials:
+        rates = (trial.enqueued_per_s, trial.worked_per_s, trial.jobs_per_s, trial.cpu_us_per_job)
+        table.add_row(trial.name, *(f"{value:,.0f}" for value in rates))
+    return table
+
+
+def _stores(trials: list[Trial]) -> Table:
+    table = _table(
+        "The stores by themselves: whole lives of jobs", ("jobs/s", "CPU µs a job, callers’ process", "p50 ms")
+    )
+    for trial in trials:
+        ordered = sorted(trial.rounds, key=lambda rate: rate.messages_per_s)
+        middle = ordered[len(ordered) // 2]
+        values = (trial.messages_per_s, middle.cpu_us_per_message, middle.latency.p50_ms)
+        table.add_row(trial.name, *(f"{value:,.0f}" for value in values))
+    return table
+
+
+def _table(title: str, headings: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table

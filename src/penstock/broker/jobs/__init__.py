@@ -1,0 +1,1 @@
+"""Use cases of the job service, whatever the protocol and the store."""

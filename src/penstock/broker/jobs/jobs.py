@@ -1,0 +1,95 @@
+"""The job service: its use cases wired to one store, and the work that goes on in the background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.jobs.changes import Changes
+from penstock.broker.jobs.enqueueing import Enqueueing
+from penstock.broker.jobs.looking import Looking
+from penstock.broker.jobs.offering import Offering
+from penstock.broker.jobs.operations import Operations
+from penstock.broker.jobs.queues import JobQueues
+from penstock.broker.jobs.reports import Reports
+from penstock.broker.jobs.result_cache import ResultCache
+from penstock.broker.jobs.returns import Returns
+from penstock.broker.jobs.schedules import Schedules
+from penstock.broker.jobs.streams import Streams
+from penstock.broker.upkeep import Upkeep
+from penstock.broker.waiters import Waiters
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.domain.clock import Clock
+    from penstock.domain.ids import IdSource
+    from penstock.domain.job_limits import JobLimits
+    from penstock.store.job_port import JobStore
+
+
+class Jobs:
+    """Everything that the service does with jobs, on a store that stays the caller's to close."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: JobLimits,
+        waiters_per_queue_max: int,
+        sweep_interval_ms: int,
+    ) -> None:
+        self.limits = limits
+        self._store = store
+        self._waiters = Waiters(clock, per_queue_max=waiters_per_queue_max)
+        self._cache = ResultCache(clock, entries_max=limits.cached_results_max, ttl_ms=limits.cached_ms)
+        self._changes = Changes(limits.streams_max)
+        idle_ms = limits.advance_idle_ms
+        advancer = Upkeep("advancer of jobs", clock, store.advance, idle_ms=idle_ms)
+        scheduler = Upkeep("scheduler", clock, store.fire_schedules, idle_ms=idle_ms)
+        operator = Upkeep("operator", clock, store.advance_operations, idle_ms=idle_ms)
+        sweeper = Upkeep("sweeper of jobs", clock, self._sweep, idle_ms=sweep_interval_ms)
+        self.upkeep = [advancer, scheduler, operator, sweeper]
+        self._returns = Returns(store, clock, limits)
+        self.queues = JobQueues(store, self._waiters, limits)
+        self.enqueueing = Enqueueing(store, self.queues, self._cache, clock, ids, limits, advancer.expect)
+        self.offering = Offering(store, self.queues, self._waiters, self._returns, clock, limits, advancer.expect)
+        self.streams = Streams(self.offering, clock, ids, limits)
+        self.reports = Reports(store, self.streams, self._cache, clock, limits, advancer.expect)
+        self.looking = Looking(store, self._changes, self._cache, clock, limits)
+        self.schedules = Schedules(store, self.queues, clock, ids, limits, scheduler.wake)
+        self.operations = Operations(store, self.queues, ids, limits, operator.wake)
+        store.listen(self._waiters.wake, self._changed)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the service is about to stop, so that workers should look elsewhere."""
+        return self._waiters.closed
+
+    @property
+    def long_polls(self) -> int:
+        """How many workers wait for a job."""
+        return self._waiters.parked
+
+    def steps(self) -> Mapping[str, int]:
+        """Tell what happened to jobs by this node, and how often."""
+        return self._store.steps()
+
+    def end_waits(self) -> None:
+        """Let every poll and stream end, and let no further one wait."""
+        self._waiters.close()
+        self.streams.end_waits()
+        self.looking.end_waits()
+
+    async def settle(self) -> None:
+        """Wait until all offers that never reached a worker have been given back."""
+        await self._returns.settle()
+
+    def _changed(self, job_id: str) -> None:
+        # A finished job changes again only if it is retried or forgotten: then its result is no longer one.
+        self._cache.forget(job_id)
+        self._changes.tell(job_id)
+
+    async def _sweep(self) -> int | None:
+        return 0 if await self._store.sweep() else None

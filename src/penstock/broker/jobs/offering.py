@@ -1,0 +1,135 @@
+"""Offering: workers wait in line for jobs, and what is offered to one who left goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.broker.jobs.queues import JobQueues
+    from penstock.broker.jobs.returns import Returns
+    from penstock.broker.waiters import Ticket, Waiters
+    from penstock.domain.clock import Clock
+    from penstock.domain.job import Offer
+    from penstock.domain.job_limits import JobLimits
+    from penstock.domain.job_queue import JobQueue
+    from penstock.store.job_port import JobStore
+
+from penstock.domain.job_errors import JobQueueDoesNotExist
+from penstock.domain.job_request import check_name, check_range
+
+
+class Offering:
+    """The long poll for jobs. `expect` is called with how long, in ms, offers may stay unaccepted."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        queues: JobQueues,
+        waiters: Waiters,
+        returns: Returns,
+        clock: Clock,
+        limits: JobLimits,
+        expect: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._waiters = waiters
+        self._returns = returns
+        self._clock = clock
+        self._limits = limits
+        self._expect = expect
+        self._turn = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody may wait any more, because the service stops."""
+        return self._waiters.closed
+
+    async def poll(self, names: Sequence[str], *, count: int, worker: str = "", wait_ms: int = 0) -> list[Offer]:
+        """Offer up to `count` jobs of these queues; with none at hand, wait for one until `wait_ms` has passed.
+
+        Polls are served in the order of arrival. What a cancelled one was offered is given back.
+        """
+        check_range("count", count, 1, self._limits.offers_max)
+        check_range("wait_ms", wait_ms, 0, max(self._limits.poll_wait_ms_max, self._limits.keep_alive_ms))
+        if worker:
+            check_name("worker", worker, self._limits)
+        queues = [await self._queues.find_or_create(name) for name in dict.fromkeys(names)]
+        # Not always the first one first, or it would starve the others.
+        self._turn += 1
+        turn = self._turn % len(queues)
+        queues = queues[turn:] + queues[:turn]
+        if wait_ms == 0:
+            return await self._look(queues, count, worker)
+        return await self._wait(queues, count, worker, self._clock.now_ms() + wait_ms)
+
+    def give_back(self, offers: Sequence[Offer]) -> None:
+        """Give back, in the background, what did not reach its worker."""
+        self._returns.give_back(offers)
+
+    async def _wait(self, queues: list[JobQueue], count: int, worker: str, deadline_ms: int) -> list[Offer]:
+        with contextlib.ExitStack() as stack:
+            tickets = {queue.id: stack.enter_context(self._waiters.ticket(queue.id)) for queue in queues}
+            while True:
+                signalled = await self._signalled(tickets, deadline_ms)
+                # At the deadline there is one last look: what came due at that very instant is still in time.
+                worth = [queue for queue in queues if queue.id in signalled] or queues
+                offers = await self._look(worth, count, worker)
+                if offers or not signalled or self._waiters.closed:
+                    return offers
+
+    async def _signalled(self, tickets: dict[int, Ticket], deadline_ms: int) -> set[int]:
+        """Wait until a look at some of the queues is worth while, and tell which; none at the deadline."""
+        if len(tickets) == 1:
+            ((queue_id, ticket),) = tickets.items()
+            return {queue_id} if await ticket.wait(self._clock, deadline_ms) else set()
+        waits = {
+            asyncio.ensure_future(ticket.wait(self._clock, deadline_ms)): queue_id
+            for queue_id, ticket in tickets.items()
+        }
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # A wait that is cancelled keeps its signal.
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        return {queue_id for wait, queue_id in waits.items() if not wait.cancelled() and wait.result()}
+
+    async def _look(self, queues: list[JobQueue], count: int, worker: str) -> list[Offer]:
+        offers: list[Offer] = []
+        try:
+            for queue in queues:
+                if len(offers) < count:
+                    offers += await self._offer(queue, count - len(offers), worker)
+                else:
+                    # A signal that came for this one is not used up by us, so somebody else may have it.
+                    self._waiters.wake(queue.id)
+        except BaseException:
+            # One queue failed or the worker left: what another queue gave must not be left lying.
+            self._returns.give_back(offers)
+            raise
+        return offers
+
+    async def _offer(self, queue: JobQueue, count: int, worker: str) -> list[Offer]:
+        queue = await self._same(queue)
+        found = await self._store.offer(queue, count=count, worker=worker)
+        if found.offers:
+            offer_ms = queue.settings.offer_ms
+            self._expect(offer_ms)
+            # Those who still wait have to know when this offer runs out, and whether it left something for them.
+            self._waiters.took(queue.id, offer_ms, more=len(found.offers) == count or found.next_in_ms == 0)
+        else:
+            self._waiters.found_nothing(queue.id, found.next_in_ms)
+        return found.offers
+
+    async def _same(self, queue: JobQueue) -> JobQueue:
+        """Return the queue as it is now, and refuse another one that took its name meanwhile."""
+        now = await self._store.find_queue(queue.name)
+        if now.id != queue.id:
+            raise JobQueueDoesNotExist(f"The queue {queue.name!r} was deleted.")
+        return now

@@ -1,0 +1,168 @@
+"""What a caller asks for when enqueueing, and what makes it a draft: checked, with digests of its keys."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, JobDraft, Lane
+from penstock.domain.job_errors import JobInvalid, JobTooLarge
+from penstock.domain.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from penstock.domain.job_limits import JobLimits
+
+DIGEST_BYTES = 32
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job as somebody asks for it; nothing is checked yet."""
+
+    task: str
+    payload: bytes = b"null"
+    """JSON text."""
+    delay_ms: int = 0
+    run_at_ms: int | None = None
+    priority: int = PRIORITY_DEFAULT
+    tenant: str = ""
+    group: str | None = None
+    concurrency_key: str | None = None
+    concurrency_width: int = 1
+    timeout_ms: int | None = None
+    retry: RetryPolicy | None = None
+    unique_key: str | None = None
+    tags: tuple[str, ...] = ()
+    trace: str | None = None
+    correlation_id: str = ""
+    idempotency_key: str | None = None
+
+
+def check_queue_name(name: str, limits: JobLimits) -> None:
+    """Raise `JobInvalid` unless a queue may have this name."""
+    if not _QUEUE_NAME.fullmatch(name) or len(name) > limits.name_length_max:
+        raise JobInvalid(
+            f"A queue's name is 1 to {limits.name_length_max} letters, digits and ._:-, and begins with one of the "
+            "first two.",
+            "queue",
+        )
+
+
+def check_name(field: str, text: str, limits: JobLimits) -> None:
+    """Raise `JobInvalid` unless `text` can be the name of something: printable, neither empty nor too long."""
+    if not 1 <= len(text) <= limits.name_length_max or not text.isprintable():
+        raise JobInvalid(f"{field} is 1 to {limits.name_length_max} printable characters.", field)
+
+
+def check_range(field: str, value: int, low: int, high: int) -> None:
+    """Raise `JobInvalid` unless `value` is from `low` to `high`."""
+    if not low <= value <= high:
+        raise JobInvalid(f"{field} is a whole number from {low} to {high}, and not {value}.", field)
+
+
+def check_size(field: str, size_bytes: int, bytes_max: int) -> None:
+    """Raise `JobTooLarge` if something has more bytes than it may."""
+    if size_bytes > bytes_max:
+        raise JobTooLarge(f"{field} has {size_bytes} bytes, and {bytes_max} at most are allowed.", field)
+
+
+def make_draft(
+    request: JobRequest, *, queue: str, job_id: str, now_ms: int, limits: JobLimits, derive_key: bool = False
+) -> JobDraft:
+    """Check a request and make it a draft, or raise `JobInvalid`.
+
+    `derive_key` takes task, payload and tenant for the idempotency key where the caller gives none.
+    """
+    _check(request, now_ms, limits)
+    key, fingerprint = _digests(request, queue, derive_key=derive_key)
+    return JobDraft(
+        id=job_id,
+        task=request.task,
+        payload=request.payload,
+        run_at_ms=request.run_at_ms,
+        delay_ms=request.delay_ms,
+        priority=request.priority,
+        tenant=request.tenant,
+        lane=_lane(request),
+        timeout_ms=request.timeout_ms,
+        retry=request.retry,
+        unique_key=request.unique_key,
+        tags=tuple(sorted(set(request.tags))),
+        # Who traces badly shall not be refused work for it.
+        trace=request.trace if request.trace and _TRACEPARENT.fullmatch(request.trace) else None,
+        correlation_id=request.correlation_id,
+        idempotency_key=key,
+        fingerprint=fingerprint,
+    )
+
+
+def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
+    check_name("task", request.task, limits)
+    for field, text in (
+        ("tenant", request.tenant or None),
+        ("group", request.group),
+        ("concurrency.key", request.concurrency_key),
+        ("unique_key", request.unique_key),
+        ("idempotency_key", request.idempotency_key),
+        ("correlation_id", request.correlation_id or None),
+    ):
+        if text is not None:
+            check_name(field, text, limits)
+    if request.group is not None and request.concurrency_key is not None:
+        raise JobInvalid("A job has either a group or a concurrency key.", "group")
+    check_size("payload", len(request.payload), limits.payload_bytes_max)
+    check_range("delay_ms", request.delay_ms, 0, limits.delay_ms_max)
+    check_range("priority", request.priority, 0, PRIORITY_MAX)
+    check_range("concurrency.width", request.concurrency_width, 1, limits.lane_width_max)
+    if request.run_at_ms is not None:
+        if request.delay_ms:
+            raise JobInvalid("A job has either a delay or an instant at which it runs.", "run_at_ms")
+        check_range("run_at_ms", request.run_at_ms, 0, now_ms + limits.delay_ms_max)
+    if request.timeout_ms is not None:
+        check_range("timeout_ms", request.timeout_ms, 1, limits.delay_ms_max)
+    if len(request.tags) > limits.tags_max:
+        raise JobInvalid(f"A job has at most {limits.tags_max} tags.", "tags")
+    for tag in request.tags:
+        check_name("tags", tag, limits)
+
+
+def _lane(request: JobRequest) -> Lane | None:
+    if request.group is not None:
+        return Lane(key=request.group, ordered=True)
+    if request.concurrency_key is not None:
+        return Lane(key=request.concurrency_key, width=request.concurrency_width)
+    return None
+
+
+def _digests(request: JobRequest, queue: str, *, derive_key: bool) -> tuple[bytes | None, bytes]:
+    """Digest the key, with its tenant, and everything that was asked for; both are empty where there is no key."""
+    if request.idempotency_key is None and not derive_key:
+        return None, b""
+    canonical = canonical_json(request.payload)
+    if request.idempotency_key is None:
+        key = digest(b"derived", request.tenant.encode(), request.task.encode(), canonical)
+    else:
+        key = digest(b"given", request.tenant.encode(), request.idempotency_key.encode())
+    asked = msgspec.structs.replace(request, payload=b"", trace=None, correlation_id="")
+    return key, digest(queue.encode(), canonical, msgspec.json.encode(asked))
+
+
+def canonical_json(text: bytes) -> bytes:
+    """Write JSON text in one way, so that neither the order of keys nor blanks make a difference."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text), order="sorted")
+    except (ValueError, RecursionError):  # It is JSON, but with numbers or nesting beyond what Python can hold.
+        return text
+
+
+def digest(*parts: bytes) -> bytes:
+    """Digest parts, so that no two lists of parts have the same digest."""
+    made = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        made.update(len(part).to_bytes(8))
+        made.update(part)
+    return made.digest()

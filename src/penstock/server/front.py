@@ -1,0 +1,56 @@
+"""Which part of the server a request is for: SQS, the job API, or the application with all the rest."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+
+    from penstock.server.app import App
+    from penstock.server.fast_path import Reply
+    from penstock.server.jobs.app import JobApp
+    from penstock.server.jobs.endpoint import Endpoint
+    from penstock.server.sqs import SqsEndpoint
+    from penstock.wire.http import Request, Response
+
+_SQS_MESSAGES = re.compile(r"/v1/queues/[^/]+/messages")
+"""A look at the messages of an SQS queue, which is not of the job API."""
+
+
+_JOBS = "/v1/"
+
+
+class FastFront:
+    """What the fast path answers: SQS, and the frequent requests of the job API."""
+
+    def __init__(self, sqs: SqsEndpoint, jobs: Endpoint) -> None:
+        self._sqs = sqs
+        self._jobs = jobs
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request."""
+        if request.path.startswith(_JOBS):
+            return await self._jobs.answer_hot(request)
+        return await self._sqs.answer(request)
+
+    def begin(self, request: Request, reply: Reply) -> bool:
+        """Begin to answer a request without a task, if it is one of SQS that can be."""
+        return not request.path.startswith(_JOBS) and self._sqs.begin(request, reply)
+
+
+class Front:
+    """An ASGI application that hands each request to the one that it is for."""
+
+    def __init__(self, app: App, jobs: JobApp) -> None:
+        self._app = app
+        self._jobs = jobs
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        assert scope["type"] == "http", "uvicorn is told to serve nothing else"
+        path = scope["path"]
+        if self._jobs.takes(path) and not _SQS_MESSAGES.fullmatch(path):
+            await self._jobs(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)

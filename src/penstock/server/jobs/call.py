@@ -1,0 +1,126 @@
+"""One request of the job API with what was found out about it, and the kinds of answers to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.domain.job_errors import JobInvalid
+from penstock.server.jobs.access import Caller
+from penstock.wire.http import Request, Response
+from penstock.wire.jobs.problems import problem_of_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.wire.jobs.answers import Problem
+
+JSON = ("content-type", "application/json")
+NO_STORE = ("cache-control", "no-store")
+PARAMETERS_MAX = 30
+_DIGITS_MAX = 18
+_encode = msgspec.json.Encoder().encode
+_JSON_HEADERS = [JSON, NO_STORE]
+
+T = TypeVar("T")
+
+
+class Streamed(msgspec.Struct, kw_only=True):
+    """An answer that goes on for long. `closed` is called when it ends, however that comes about."""
+
+    content_type: str
+    chunks: AsyncGenerator[bytes]
+    closed: Callable[[], None]
+    headers: list[tuple[str, str]] = []
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request, who makes it, what stands in its path, and the id that logs and jobs know it by."""
+
+    request: Request
+    caller: Caller
+    path: dict[str, str]
+    correlation_id: str
+
+    def body(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """Read the body; raises what `problem_of_shape` tells."""
+        body = self.request.body
+        if not body.isascii():
+            # msgspec hands JSON inside of JSON on as it is.
+            body.decode()
+        return decoder.decode(body or b"{}")
+
+    def query(self) -> dict[str, str]:
+        """Read what stands behind the question mark."""
+        if not self.request.query:
+            return {}
+        try:
+            return dict(
+                parse_qsl(self.request.query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX, errors="strict")
+            )
+        except ValueError as error:
+            raise JobInvalid(f"The query cannot be read: {error}.", "query") from None
+
+
+Handler = Callable[[Call], Awaitable[Response | Streamed]]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter in a query or a header, for the document."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    place: str = "query"
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """A place of the API: how it is reached, who may, what it takes, and what it answers."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Handler
+    body: Any = None
+    answers: dict[int, Any]
+    """By status, the shape of the body; None where there is none."""
+    parameters: tuple[Parameter, ...] = ()
+    hot: bool = False
+    """So frequent that it is answered without a framework in between."""
+
+
+def read_entry(decoder: msgspec.json.Decoder[T], text: msgspec.Raw, place: str) -> T | Problem:
+    """Read one of several, which has to answer only for itself; `place` is what its fields are named by."""
+    try:
+        return decoder.decode(text)
+    except (ValueError, RecursionError) as error:
+        problem = problem_of_shape(error)
+        problem.field = f"{place}.{problem.field}" if problem.field else place
+        return problem
+
+
+def answer_json(value: object, *headers: tuple[str, str], status: int = 200) -> Response:
+    """Answer with JSON."""
+    return Response(status=status, headers=[*_JSON_HEADERS, *headers], body=_encode(value))
+
+
+def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
+    """Read a whole number of a query; raises `JobInvalid`."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise JobInvalid(f"{name} is not a whole number.", name)
+    return int(text)
+
+
+def no_blank(query: Mapping[str, str], name: str) -> str | None:
+    """Read a text of a query: printable, or `JobInvalid`; None if it is absent."""
+    text = query.get(name)
+    if text is not None and not text.isprintable():
+        raise JobInvalid(f"{name} holds characters that are not printable.", name)
+    return text

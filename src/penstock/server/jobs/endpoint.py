@@ -1,0 +1,112 @@
+"""The endpoint: finds the route of a request, lets its handler answer, and tells problems."""
+
+from __future__ import annotations
+
+import logging
+import re
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.errors import PenstockError
+from penstock.domain.ids import RandomIds
+from penstock.server.counters import RequestCounters
+from penstock.server.jobs.access import Access
+from penstock.server.jobs.call import Call, Streamed
+from penstock.server.jobs.correlation import HEADER, correlation_id_of
+from penstock.server.jobs.permissions import PERMISSIONS, QUEUE_PATHS
+from penstock.wire.jobs.problems import BUG, NOT_FOUND, make_problem, problem_of, problem_of_shape, problem_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.domain.ids import IdSource
+    from penstock.server.jobs.call import Route
+    from penstock.wire.http import Request, Response
+    from penstock.wire.jobs.answers import Problem
+
+_log = logging.getLogger(__name__)
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_CHALLENGE = (("www-authenticate", 'Bearer realm="penstock"'),)
+_TURNED_AWAY = frozenset({401, 403})
+Found = tuple["Route", dict[str, str]]
+
+
+class Endpoint:
+    """Answers requests of all routes, also those that make no sense; it never raises but for a cancelled one."""
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        *,
+        access: Access | None = None,
+        ids: IdSource | None = None,
+        counters: RequestCounters | None = None,
+    ) -> None:
+        self.routes: Sequence[Route] = list(routes)
+        self.access = access or Access()
+        self._counters = counters or RequestCounters()
+        self._ids = ids or RandomIds()
+        self._plain = {(route.method, route.path): route for route in self.routes if "{" not in route.path}
+        self._patterns = [
+            (route, re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", route.path)))
+            for route in self.routes
+            if "{" in route.path
+        ]
+
+    def find(self, method: str, path: str) -> Found | None:
+        """Find the route of a path, and what stands at its placeholders."""
+        plain = self._plain.get((method, path))
+        if plain is not None:
+            return plain, {}
+        for route, pattern in self._patterns:
+            if route.method == method and (match := pattern.fullmatch(path)) is not None:
+                return route, match.groupdict()
+        return None
+
+    async def answer_hot(self, request: Request) -> Response:
+        """Answer a request of a route that is no stream, or refuse one of no route."""
+        found = self.find(request.method, request.path)
+        if found is None:
+            return problem_response(make_problem(NOT_FOUND, "There is nothing here."))
+        answer = await self.answer(*found, request)
+        assert not isinstance(answer, Streamed), "streams are for the application"
+        return answer
+
+    async def answer(self, route: Route, path: dict[str, str], request: Request) -> Response | Streamed:
+        """Do what a request asks for, and answer it."""
+        started_s = perf_counter()
+        correlation_id = correlation_id_of(request.headers, self._ids)
+        answer: Response | Streamed
+        problem: Problem | None = None
+        try:
+            caller = self.access.identify(request)
+            caller.need(PERMISSIONS[route.name])
+            if route.path.startswith(QUEUE_PATHS):
+                caller.need_queue(path["name"])
+            answer = await route.handler(Call(request, caller, path, correlation_id))
+        except PenstockError as error:
+            problem = problem_of(error)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            problem = problem_of_shape(error)
+        except Exception:  # noqa: BLE001 - the outermost edge: a bug of ours becomes a plain 500
+            _log.exception("Request %s failed", correlation_id)
+            problem = make_problem(BUG, "It was not your fault. Please try again.")
+        if problem is not None:
+            answer = problem_response(problem, *(_CHALLENGE if problem.status == 401 else ()))
+        answer.headers = [*answer.headers, (HEADER, correlation_id)]
+        self._note(route, answer, problem, correlation_id, perf_counter() - started_s)
+        return answer
+
+    def _note(
+        self, route: Route, answer: Response | Streamed, problem: Problem | None, correlation_id: str, seconds: float
+    ) -> None:
+        """Count a request, and log it if it is worth it."""
+        status = 200 if isinstance(answer, Streamed) else answer.status
+        code = "" if problem is None else problem.type.rpartition(":")[2]
+        self._counters.count(route.name, status, code, seconds)
+        level = logging.WARNING if status >= 500 else logging.INFO if status in _TURNED_AWAY else logging.DEBUG
+        if _log.isEnabledFor(level):
+            told = {"request_id": correlation_id, "operation": route.name, "status": status, "code": code}
+            _log.log(level, "request", extra={**told, "duration_ms": round(seconds * 1_000, 3)})

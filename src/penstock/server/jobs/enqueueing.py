@@ -1,0 +1,176 @@
+"""Routes by which jobs come in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from penstock.domain.errors import PenstockError
+from penstock.domain.job_errors import IdempotencyKeyReused
+from penstock.domain.job_request import JobRequest, check_name
+from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_entry
+from penstock.wire.jobs.answers import Accepted, BatchAnswer, BatchEntry, Problem, label
+from penstock.wire.jobs.problems import problem_of
+from penstock.wire.jobs.shapes import JobTexts, LooseJob, NewJob, NewJobs, job_request
+
+if TYPE_CHECKING:
+    from penstock.broker.jobs.enqueueing import Outcome, Stored
+    from penstock.broker.jobs.jobs import Jobs
+    from penstock.server.jobs.observer import Observer
+    from penstock.wire.http import Response
+
+_decode_job = msgspec.json.Decoder(NewJob)
+_decode_jobs = msgspec.json.Decoder(JobTexts)
+_decode_loose = msgspec.json.Decoder(LooseJob)
+_REPLAYED = ("idempotency-replayed", "true")
+_KEY = Parameter(
+    "Idempotency-Key",
+    "Makes a repeated request find the first one's job. `X-Idempotency-Key` is read too.",
+    {"type": "string", "minLength": 1, "maxLength": 200},
+    "header",
+)
+_CORRELATION = Parameter(
+    "X-Correlation-Id",
+    "Kept with the job and handed to its worker; made up if it is absent.",
+    {"type": "string", "minLength": 1, "maxLength": 200},
+    "header",
+)
+_TRACE = Parameter("traceparent", "The W3C trace that the job belongs to.", {"type": "string"}, "header")
+
+
+class EnqueueRoutes:
+    """Jobs come in one by one, in batches, or in the simplest form."""
+
+    def __init__(self, jobs: Jobs, observer: Observer) -> None:
+        self._observer = observer
+        self._enqueueing = jobs.enqueueing
+        self._limits = jobs.limits
+
+    def routes(self) -> list[Route]:
+        """List the routes."""
+        headers = (_KEY, _CORRELATION, _TRACE)
+        return [
+            Route(
+                method="POST",
+                path="/v1/jobs",
+                name="EnqueueJob",
+                summary="Enqueue a job. 202 if it is new; 200 if its key or unique key stood for a job already.",
+                handler=self._enqueue,
+                body=NewJob,
+                answers={202: Accepted, 200: Accepted},
+                parameters=headers,
+                hot=True,
+            ),
+            Route(
+                method="POST",
+                path="/v1/jobs/batch",
+                name="EnqueueJobs",
+                summary="Enqueue jobs, each judged by itself.",
+                handler=self._enqueue_batch,
+                body=NewJobs,
+                answers={200: BatchAnswer},
+                parameters=(_CORRELATION, _TRACE),
+                hot=True,
+            ),
+            Route(
+                method="POST",
+                path="/enqueue",
+                name="EnqueueLoosely",
+                summary="Enqueue a job in the simplest form.",
+                handler=self._enqueue_loosely,
+                body=LooseJob,
+                answers={202: Accepted, 200: Accepted},
+                parameters=headers,
+            ),
+        ]
+
+    async def _enqueue(self, call: Call) -> Response:
+        return await self._enqueue_one(call, call.body(_decode_job))
+
+    async def _enqueue_loosely(self, call: Call) -> Response:
+        return await self._enqueue_one(call, call.body(_decode_loose))
+
+    async def _enqueue_one(self, call: Call, job: NewJob | LooseJob) -> Response:
+        call.caller.need_queue(job.queue)
+        with self._observer.sending(call, job.queue) as sending:
+            request = self._request(call, job, sending.trace, by_header=True)
+            stored = await self._enqueueing.enqueue(job.queue, request)
+            sending.became(stored)
+        return _accepted(stored)
+
+    async def _enqueue_batch(self, call: Call) -> Response:
+        given = call.body(_decode_jobs).jobs
+        entries: dict[int, BatchEntry] = {}
+        jobs: dict[int, NewJob] = {}
+        for place, text in enumerate(given):
+            job = read_entry(_decode_job, text, f"jobs[{place}]")
+            if isinstance(job, Problem):
+                entries[place] = BatchEntry(status=job.status, problem=job)
+            else:
+                jobs[place] = job
+        for place, outcome in zip(jobs, await self._enqueue_several(call, list(jobs.values())), strict=True):
+            entries[place] = _entry(outcome)
+        return answer_json(BatchAnswer(results=[entries[place] for place in range(len(given))]))
+
+    async def _enqueue_several(self, call: Call, jobs: list[NewJob]) -> list[Outcome]:
+        if not jobs:
+            return []
+        queues = {job.queue for job in jobs}
+        for queue in queues:
+            call.caller.need_queue(queue)
+        with self._observer.sending(call, queues.pop() if len(queues) == 1 else "", len(jobs)) as sending:
+            outcomes = await self._enqueueing.enqueue_batch(
+                [(job.queue, self._request(call, job, sending.trace, by_header=False)) for job in jobs]
+            )
+            for outcome in outcomes:
+                sending.became(outcome)
+        return outcomes
+
+    def _request(self, call: Call, job: NewJob | LooseJob, trace: str | None, *, by_header: bool) -> JobRequest:
+        headers = call.request.headers
+        request = job_request(job, trace=trace, correlation_id=call.correlation_id)
+        tenant = call.caller.tenant_for(request.tenant)
+        if tenant != request.tenant:
+            request = msgspec.structs.replace(request, tenant=tenant)
+        if not by_header:
+            return request
+        key = headers.get("idempotency-key", headers.get("x-idempotency-key"))
+        if key is None:
+            return request
+        check_name("Idempotency-Key", key, self._limits)
+        if request.idempotency_key not in {None, key}:
+            raise IdempotencyKeyReused("The idempotency keys in the header and in the body differ.")
+        return msgspec.structs.replace(request, idempotency_key=key)
+
+
+def _accepted(stored: Stored) -> Response:
+    told = _told(stored)
+    headers = [("location", f"/v1/jobs/{stored.job_id}")]
+    if stored.replayed:
+        headers.append(_REPLAYED)
+    new = not (stored.replayed or stored.duplicate)
+    return answer_json(told, *headers, status=202 if new else 200)
+
+
+def _told(stored: Stored) -> Accepted:
+    if stored.result is None:
+        return Accepted(
+            id=stored.job_id,
+            queue=stored.queue,
+            state=label(stored.state),
+            replayed=stored.replayed,
+            duplicate=stored.duplicate,
+        )
+    return Accepted(
+        id=stored.job_id, queue=stored.queue, state=label(stored.state), replayed=True, result=Raw(stored.result)
+    )
+
+
+def _entry(outcome: Stored | PenstockError) -> BatchEntry:
+    if isinstance(outcome, PenstockError):
+        problem = problem_of(outcome)
+        return BatchEntry(status=problem.status, problem=problem)
+    new = not (outcome.replayed or outcome.duplicate)
+    return BatchEntry(status=202 if new else 200, job=_told(outcome))

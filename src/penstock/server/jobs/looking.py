@@ -1,0 +1,221 @@
+"""Routes of people who look after jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.domain.job import TERMINAL, JobState
+from penstock.domain.job_errors import JobDoesNotExist, JobInvalid
+from penstock.domain.limits import SECOND_MS
+from penstock.domain.operation import JobFilter
+from penstock.server.jobs.call import Call, Parameter, Route, Streamed, answer_json, no_blank, whole_number
+from penstock.server.jobs.streaming import SERVER_SENT_EVENTS, event_stream
+from penstock.wire.http import Response
+from penstock.wire.jobs.answers import STATES, JobPage, JobView, ResultView
+from penstock.wire.jobs.views import job_summary, job_view, result_view
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.broker.jobs.jobs import Jobs
+    from penstock.broker.jobs.looking import JobPage as Page
+    from penstock.broker.jobs.looking import Looking
+    from penstock.domain.job import Job
+
+PAGE = 50
+_TEXT = {"type": "string", "maxLength": 200}
+_NUMBER = {"type": "integer", "minimum": 0}
+FILTERS = (
+    Parameter("state", "States, with commas between them.", {"type": "string"}),
+    Parameter("queue", "Only jobs of this queue.", _TEXT),
+    Parameter("task", "Only jobs of this task.", _TEXT),
+    Parameter("tenant", "Only jobs of this tenant.", _TEXT),
+    Parameter("tag", "Only jobs with this tag.", _TEXT),
+    Parameter("failure_kind", "Only jobs whose last failure was of this kind.", _TEXT),
+    Parameter("enqueued_from_ms", "Only jobs that were enqueued at this instant or later.", _NUMBER),
+    Parameter("enqueued_before_ms", "Only jobs that were enqueued before this instant.", _NUMBER),
+)
+PAGING = (
+    Parameter("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 500}),
+    Parameter("cursor", "Where an earlier page ended.", {"type": "string"}),
+)
+
+
+class LookRoutes:
+    """Jobs, their results and events; cancel and retry."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._looking = jobs.looking
+
+    def routes(self) -> list[Route]:
+        """List the routes."""
+        return [
+            Route(
+                method="GET",
+                path="/v1/jobs",
+                name="ListJobs",
+                summary="List jobs, the newest first.",
+                handler=self._list,
+                answers={200: JobPage},
+                parameters=(*FILTERS, *PAGING),
+            ),
+            Route(
+                method="GET",
+                path="/v1/jobs/{id}",
+                name="GetJob",
+                summary="Show a job with its attempts.",
+                handler=self._get,
+                answers={200: JobView},
+            ),
+            Route(
+                method="GET",
+                path="/v1/jobs/{id}/result",
+                name="GetResult",
+                summary="Wait for a job to finish, and show what it came to. 202 if it has not finished.",
+                handler=self._result,
+                answers={200: ResultView, 202: ResultView},
+                parameters=(
+                    Parameter("wait", "For how many seconds.", {"type": "number", "minimum": 0, "maximum": 60}),
+                ),
+            ),
+            Route(
+                method="POST",
+                path="/v1/jobs/{id}/cancel",
+                name="CancelJob",
+                summary="Cancel a job; one that runs is asked to stop.",
+                handler=self._cancel,
+                answers={200: JobView},
+            ),
+            Route(
+                method="POST",
+                path="/v1/jobs/{id}/retry",
+                name="RetryJob",
+                summary="Queue a dead, cancelled or waiting job again, now.",
+                handler=self._retry,
+                answers={200: JobView},
+            ),
+            Route(
+                method="GET",
+                path="/v1/jobs/{id}/events",
+                name="FollowEvents",
+                summary="Follow a job's events, as server-sent events, until it is finished.",
+                handler=self._events,
+                answers={200: SERVER_SENT_EVENTS, 204: None},
+                parameters=(
+                    Parameter("Last-Event-ID", "Where to go on.", {"type": "string"}, "header"),
+                    Parameter("after", "The same, where headers cannot be set.", _NUMBER),
+                ),
+            ),
+        ]
+
+    async def _list(self, call: Call) -> Response:
+        query = call.query()
+        wanted = read_filter(query, call)
+        page = await self._looking.jobs(wanted, before=read_cursor(query), limit=whole_number(query, "limit", PAGE))
+        return answer_json(shown_page(call, page))
+
+    async def _get(self, call: Call) -> Response:
+        return answer_json(job_view(await self._visible(call)))
+
+    async def _result(self, call: Call) -> Response:
+        wait_ms = _seconds(call.query(), "wait")
+        await self._visible(call)
+        job = await self._looking.result(call.path["id"], wait_ms=wait_ms)
+        return answer_json(result_view(job), status=200 if job.state in TERMINAL else 202)
+
+    async def _cancel(self, call: Call) -> Response:
+        await self._visible(call)
+        return answer_json(job_view(await self._looking.cancel(call.path["id"])))
+
+    async def _retry(self, call: Call) -> Response:
+        await self._visible(call)
+        return answer_json(job_view(await self._looking.retry(call.path["id"])))
+
+    async def _events(self, call: Call) -> Response | Streamed:
+        query = call.query()
+        last = call.request.headers.get("last-event-id") or query.get("after", "0")
+        after = whole_number({"Last-Event-ID": last}, "Last-Event-ID", 0)
+        job = await self._visible(call)
+        if after > 0 and job.state in TERMINAL and not (await self._looking.events(job.id, after=after)).events:
+            # Browsers open the stream again when it ends, unless they are told that there is nothing more.
+            return Response(status=204)
+        return Streamed(
+            content_type=SERVER_SENT_EVENTS,
+            chunks=event_stream(self._looking, job.id, after),
+            closed=lambda: None,
+        )
+
+    async def _visible(self, call: Call) -> Job:
+        return await visible_job(self._looking, call, read_id(call))
+
+
+async def visible_job(looking: Looking, call: Call, job_id: str) -> Job:
+    """Find a job; one that the caller must not see is not there."""
+    job = await looking.job(job_id)
+    if not call.caller.sees(job.tenant) or not call.caller.sees_queue(job.queue):
+        raise JobDoesNotExist("There is no such job.")
+    return job
+
+
+def shown_page(call: Call, page: Page) -> JobPage:
+    """Show a page of jobs, without those of queues that the caller must not see."""
+    jobs = [job_summary(job) for job in page.jobs if call.caller.sees_queue(job.queue)]
+    return JobPage(jobs=jobs, cursor=None if page.before is None else str(page.before))
+
+
+def read_id(call: Call) -> str:
+    """Read the id of a job in a path; what cannot be one is not found."""
+    text = call.path["id"]
+    try:
+        known = str(UUID(text))
+    except ValueError:
+        known = ""
+    if known != text:
+        raise JobDoesNotExist("There is no such job.")
+    return text
+
+
+def read_filter(query: Mapping[str, str], call: Call) -> JobFilter:
+    """Read which jobs are meant, of those that the caller sees."""
+    tenant = no_blank(query, "tenant")
+    queue = no_blank(query, "queue")
+    if queue is not None:
+        call.caller.need_queue(queue)
+    if call.caller.tenant is not None:
+        tenant = call.caller.tenant_for(tenant or "")
+    return JobFilter(
+        queue=queue,
+        states=read_states(query),
+        task=no_blank(query, "task"),
+        tenant=tenant,
+        tag=no_blank(query, "tag"),
+        failure_kind=no_blank(query, "failure_kind"),
+        enqueued_from_ms=whole_number(query, "enqueued_from_ms", 0) or None,
+        enqueued_before_ms=whole_number(query, "enqueued_before_ms", 0) if "enqueued_before_ms" in query else None,
+    )
+
+
+def read_states(query: Mapping[str, str]) -> tuple[JobState, ...]:
+    """Read states, with commas between them."""
+    names = [name for name in query.get("state", "").split(",") if name]
+    for name in names:
+        if name not in STATES:
+            raise JobInvalid(f"state is none of {', '.join(STATES)}.", "state")
+    return tuple(dict.fromkeys(STATES[name] for name in names))
+
+
+def read_cursor(query: Mapping[str, str]) -> int | None:
+    """Read where a page begins."""
+    return whole_number(query, "cursor", 0) if query.get("cursor") else None
+
+
+def _seconds(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "0")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1_000_000:
+        raise JobInvalid(f"{name} is not a number of seconds.", name)
+    return round(seconds * SECOND_MS)

@@ -1,0 +1,87 @@
+"""One serving process: a service that signals stop, with more open files and less garbage collection than usual."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import signal
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from penstock.server.exporting import set_up_tracing
+from penstock.server.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.server.config import ServerConfig
+
+_log = structlog.get_logger(__name__)
+
+OPEN_FILES_MAX = 65_536
+_GARBAGE_THRESHOLDS = (100_000, 50, 100)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(config: ServerConfig, announce: Callable[[str], None], *, starter: int | None = None) -> None:
+    """Serve in this process; as a worker, until the pipe to the `starter` is closed, at the latest."""
+    _raise_file_limit()
+    stop_tracing = set_up_tracing()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config, announce, starter))
+    finally:
+        stop_tracing()
+
+
+async def _serve(config: ServerConfig, announce: Callable[[str], None], starter: int | None) -> None:
+    def ready(url: str) -> None:
+        _calm_garbage_collector()
+        announce(url)
+
+    def orphaned() -> None:
+        assert starter is not None
+        loop.remove_reader(starter)
+        _log.warning("stopping, since whoever started this worker is gone")
+        service.stop()
+
+    service = Service(config, ready, shared_port=starter is not None)
+    loop = asyncio.get_running_loop()
+    if starter is not None:
+        loop.add_reader(starter, orphaned)
+    stop_at_signals(service.stop)
+    await service.run()
+    _log.info("stopped")
+
+
+def stop_at_signals(stop: Callable[[], None]) -> None:
+    """Have `stop` called on the running event loop at each SIGTERM and SIGINT."""
+
+    def heed(number: signal.Signals) -> None:
+        _log.info("stopping", signal=number.name)
+        stop()
+
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, heed, number)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets us, within reason."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_MAX if most == resource.RLIM_INFINITY else min(most, OPEN_FILES_MAX)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _calm_garbage_collector() -> None:
+    """Leave out of all collections what lives as long as the process, and look at the rest less often.
+
+    With many messages under way a full collection shows in the slowest answers; we make next to no cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)

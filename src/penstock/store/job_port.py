@@ -1,0 +1,274 @@
+"""What every store does with jobs, in the words of the domain; `tests/conformance/jobs` holds each store to it.
+
+The rules of `port` hold here too: a verb returns after its effects are durable, happens wholly or not at all, and takes
+*now* from the store. Beyond that:
+
+- Every verb may be repeated with the same arguments, since ids and leases are passed in: what was done is found done,
+  and the same is answered. So a store repeats by itself a verb whose commit is unknown, and so may a caller who got
+  `StoreUnavailable`.
+- Verbs on several jobs judge each entry by itself: the answer has a value or a `JobError` for each, in order.
+- What has come due (a delay, a backoff, an offer, a lease, a timeout) takes effect in whatever verb meets the job
+  first; `advance` sees to it that none waits for that for long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from penstock.domain.job import Failure, Job, JobEvent, JobState, Lease, Offer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.domain.job import JobDraft
+    from penstock.domain.job_errors import JobError
+    from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
+    from penstock.domain.operation import JobFilter, Operation, OperationKind
+    from penstock.domain.schedule import Schedule
+
+
+ENQUEUED = "enqueued"
+FAILED_FOR_NOW = "failed for now"
+FAILED_PERMANENTLY = "failed permanently"
+TIMED_OUT = "timed out"
+"""What is counted besides the moves of jobs."""
+
+
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
+    """What became of a draft. Where it is not `new`, the job is the one that the key (or unique key) stood for."""
+
+    job_id: str
+    state: JobState
+    new: bool = True
+    by_unique_key: bool = False
+
+
+class Offers(msgspec.Struct, frozen=True, gc=False):
+    """What was offered. `next_in_ms` says, where nothing was, in how long something comes due; None: nothing waits.
+
+    It may be too early, never too late.
+    """
+
+    offers: list[Offer]
+    next_in_ms: int | None = None
+
+
+class Accept(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The worker begins an attempt."""
+
+    lease: Lease
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The worker is alive: the lease lasts for the queue's `lease_ms` from now."""
+
+    lease: Lease
+
+
+class Complete(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The attempt succeeded. `result` is JSON text."""
+
+    lease: Lease
+    result: bytes = b"null"
+
+
+class Fail(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The attempt failed."""
+
+    lease: Lease
+    failure: Failure
+
+
+class Release(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The worker gives the job back, offered or running: due at once, and it costs no attempt.
+
+    `unaccepted`: only if it is still offered. Once accepted it stays as it is, and is `JobStateConflict`.
+    """
+
+    lease: Lease
+    unaccepted: bool = False
+
+
+class Snooze(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The worker puts the job off: due in `delay_ms`, and it costs no attempt."""
+
+    lease: Lease
+    delay_ms: int
+
+
+Report = Accept | Heartbeat | Complete | Fail | Release | Snooze
+
+
+class Reported(msgspec.Struct, frozen=True, gc=False):
+    """What a report led to. `until_ms`: the end of the lease where there still is one, else when the job is due."""
+
+    state: JobState
+    until_ms: int | None = None
+    cancel_requested: bool = False
+    attempt: int = 0
+
+
+class Events(msgspec.Struct, frozen=True, gc=False):
+    """Events of a job, and its state after the last of them if these are all that there are now (`complete`)."""
+
+    events: list[JobEvent]
+    state: JobState
+    complete: bool
+
+
+class DeadGroup(msgspec.Struct, frozen=True, gc=False):
+    """Dead jobs of one task that died of the same kind of failure."""
+
+    task: str
+    kind: str
+    count: int
+    last_at_ms: int
+    example_id: str
+
+
+class JobStore(Protocol):
+    """The durable truth about jobs."""
+
+    def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
+        """Have `ready(queue_id, count)` called when jobs may have become offerable sooner than told, and
+        `changed(job_id)` when a job has a new event or is finished.
+
+        Both after the commit, on the event loop; other nodes' too, soon but not surely.
+        """
+
+    def steps(self) -> Mapping[str, int]:
+        """Tell what happened to jobs, and how often, by this node since the store was opened: the names of moves, and
+        those above. A commit whose outcome was unknown for a while may be missing.
+        """
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def create_queue(self, name: str, settings: JobQueueSettings) -> tuple[JobQueue, bool]:
+        """Create a queue and return it with True, or the one of this name, unchanged, with False."""
+
+    async def find_queue(self, name: str) -> JobQueue:
+        """Return a queue or raise `JobQueueDoesNotExist`. Cached: it may be a second behind other nodes."""
+
+    async def list_queues(self, *, after: str = "", limit: int) -> list[JobQueue]:
+        """Return queues in the order of their names."""
+
+    async def save_queue(
+        self, queue: JobQueue, *, settings: JobQueueSettings | None = None, paused: bool | None = None
+    ) -> JobQueue | None:
+        """Change a queue; None if its revision is not `queue.revision` any more."""
+
+    async def delete_queue(self, queue: JobQueue) -> None:
+        """Delete a queue that has no job left and that no schedule feeds; else raises `JobStateConflict`."""
+
+    async def counts(self, queue: JobQueue) -> JobCounts:
+        """Count the jobs by state without walking over them."""
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    async def enqueue(self, queue: JobQueue, drafts: Sequence[JobDraft]) -> list[Enqueued | JobError]:
+        """Store jobs, all in one transaction.
+
+        In this order: a job of that id is there already (a repetition): answered as the first time. A known, unexpired
+        idempotency key: the job it stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict
+        queue: `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one. The bound and the rates:
+        `JobRefused`; what is refused takes no token. On a strict queue bounds and rates are exact; otherwise nodes that
+        enqueue at the same time may together go beyond the bound by what they have in flight.
+        """
+
+    async def offer(self, queue: JobQueue, *, count: int, worker: str) -> Offers:
+        """Offer up to `count` jobs that are due to one worker. Never waits.
+
+        Tenants take turns; within a tenant the more urgent come first, then the older. A lane lets as many go as it is
+        wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
+        """
+
+    async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:
+        """Take in what workers say, each in its own right, all in one transaction.
+
+        A lease that is over is `LeaseLost` and changes nothing; one that is unknown is `JobDoesNotExist`. The
+        repetition of a report that ended its attempt is answered as the first time. An attempt that ran beyond its
+        timeout is over. Whatever ends an attempt of a job whose cancellation was asked for makes it cancelled, except
+        success.
+        """
+
+    async def cancel(self, job_id: str) -> Job:
+        """Cancel a job at once; or, if it runs, ask its worker to stop. Raises `JobStateConflict` if it is finished
+        otherwise.
+        """
+
+    async def retry(self, job_id: str) -> Job:
+        """Queue a dead or cancelled job again with fresh budgets, or one that waits, now. Else `JobStateConflict`."""
+
+    async def job(self, job_id: str) -> Job:
+        """Return a job with its attempts, or raise `JobDoesNotExist`."""
+
+    async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int) -> list[Job]:
+        """Return jobs, the newest first, with positions below `before`. Fewer than `limit` are all there are, or as
+        many as a bounded search found: then an empty list is the end. Raises `JobQueueDoesNotExist` if the filter
+        names a queue that is not there.
+        """
+
+    async def dead_groups(self, queue: JobQueue, *, limit: int) -> list[DeadGroup]:
+        """Group the dead jobs of a queue by task and kind of failure, the most frequent first."""
+
+    # -- events -----------------------------------------------------------------------------------
+
+    async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
+        """Add an event for the attempt that runs under this lease; raises `LeaseLost` or `TooManyEvents`."""
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
+        """Return a job's events from the first beyond `after`; raises `JobDoesNotExist`."""
+
+    # -- schedules --------------------------------------------------------------------------------
+
+    async def save_schedule(self, schedule: Schedule) -> Schedule:
+        """Create a schedule or replace the one of its name; it next fires at the first instant after now.
+
+        Raises `ScheduleInvalid` or `JobQueueDoesNotExist`.
+        """
+
+    async def schedule(self, name: str) -> Schedule:
+        """Return a schedule or raise `ScheduleDoesNotExist`."""
+
+    async def schedules(self, *, after: str = "", limit: int) -> list[Schedule]:
+        """Return schedules in the order of their names."""
+
+    async def delete_schedule(self, name: str) -> None:
+        """Delete a schedule or raise `ScheduleDoesNotExist`."""
+
+    async def fire_schedules(self) -> int | None:
+        """Enqueue what is due, each once however many nodes do this, and say in how many ms the next is; None: never.
+
+        Instants that passed while nobody looked fire once, not once each. Bounds and rates do not apply.
+        """
+
+    # -- operations -------------------------------------------------------------------------------
+
+    async def start_operation(
+        self, operation_id: str, kind: OperationKind, queue: JobQueue, wanted: JobFilter, rate: int | None
+    ) -> Operation:
+        """Begin to do something to all jobs of a queue that match, of those that there are now."""
+
+    async def operation(self, operation_id: str) -> Operation:
+        """Return an operation, with its progress, or raise `OperationDoesNotExist`."""
+
+    async def operations(self, queue: JobQueue, *, limit: int) -> list[Operation]:
+        """Return the operations of a queue, the newest first."""
+
+    async def cancel_operation(self, operation_id: str) -> Operation:
+        """Stop an operation; one that ended already is returned as it is."""
+
+    async def advance_operations(self) -> int | None:
+        """Do one bounded step of each that is due; say in how many ms the next is due, None if none runs."""
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def advance(self) -> int | None:
+        """Give effect to what has come due, a bounded number; say in how many ms to call again, None: nothing waits."""
+
+    async def sweep(self) -> bool:
+        """Remove a bounded number of finished jobs past their retention, of expired keys, empty lanes and old
+        operations; say whether there is more.
+        """

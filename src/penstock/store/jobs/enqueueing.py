@@ -1,0 +1,333 @@
+"""Enqueueing: which drafts become jobs, and which stand for jobs that are there already or have to wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.job import JobState
+from penstock.domain.job_errors import (
+    IdempotencyKeyBusy,
+    IdempotencyKeyNeeded,
+    IdempotencyKeyReused,
+    JobError,
+    JobQueueDoesNotExist,
+    JobRefused,
+    TooMany,
+)
+from penstock.domain.limits import SECOND_MS
+from penstock.store.job_port import ENQUEUED, Enqueued
+from penstock.store.jobs.lanes import LaneRecord, open_lanes, save_lanes
+from penstock.store.jobs.rates import Buckets, lock_buckets
+from penstock.store.jobs.rows import JobOptions, encode_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.domain.job import JobDraft
+    from penstock.domain.job_queue import JobQueue
+    from penstock.store.jobs.script import Script, Tx
+
+QUEUE_FULL_MS = SECOND_MS
+"""When to try again at a full queue: nobody knows how soon there will be room."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None]
+"""What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key."""
+
+
+class Holder(msgspec.Struct, frozen=True, gc=False):
+    """The job that a key stands for; its state is not known if it is one of the same call."""
+
+    job_id: str
+    state: JobState | None
+    fingerprint: bytes = b""
+
+
+def enqueue(
+    tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool = True
+) -> Script[list[Enqueued | JobError]]:
+    """Store jobs. Not `bounded`, as when a schedule fires, neither the bound nor rates apply, and no key is needed."""
+    return (yield from _Intake(tx, queue, drafts, bounded=bounded).run())
+
+
+class _Intake:
+    """One call: each draft is judged, in order, then what is new is written."""
+
+    def __init__(self, tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool) -> None:
+        self._tx = tx
+        self._queue = queue
+        self._drafts = drafts
+        self._bounded = bounded
+        self._room = queue.settings.depth_max
+        self._there: dict[str, JobState] = {}
+        self._answers: dict[int, Enqueued | JobError] = {}
+        self._new: dict[str, int] = {}
+        """By id, the places among the drafts of those that become jobs."""
+        self._ours = {draft.id for draft in drafts}
+        self._instead: dict[str, Holder] = {}
+        """By the ids of drafts that others were quicker with: the jobs of those."""
+        self._by_key: dict[bytes, Holder] = {}
+        self._by_unique_key: dict[str, Holder] = {}
+        self._keys: dict[bytes, tuple[int, str]] = {}
+        """By key, the draft that brings it, and the id of the job it is to stand for."""
+
+    def run(self) -> Script[list[Enqueued | JobError]]:
+        """Judge and write."""
+        yield from self._survey()
+        buckets = yield from self._judge()
+        if self._keys:
+            yield from self._take_keys()
+        if self._new:
+            yield from self._insert()
+        if self._new:
+            buckets.start_over(self._drafts[place].tenant for place in self._new.values())
+            yield from buckets.save(self._queue.id)
+        return [self._answer(place) for place in range(len(self._drafts))]
+
+    # -- judging ----------------------------------------------------------------------------------
+
+    def _survey(self) -> Script[None]:
+        """Find out what is there."""
+        if self._queue.settings.strict:
+            yield "lock_queue", (self._queue.id,)
+            yield "commit_strictly", ()
+        depth = None
+        for job_id, state, number in (yield "survey", (self._queue.id, _listed(draft.id for draft in self._drafts))):
+            if job_id:
+                self._there[job_id] = JobState(state)
+            else:
+                depth = number
+        if depth is None:
+            raise JobQueueDoesNotExist(f"There is no job queue {self._queue.name!r} any more.")
+        self._room -= depth
+        left = [draft for draft in self._drafts if draft.id not in self._there]
+        keys = {draft.idempotency_key for draft in left if draft.idempotency_key is not None}
+        if keys:
+            yield from self._find_keys(keys)
+        unique_keys = {draft.unique_key for draft in left if draft.unique_key is not None}
+        if unique_keys:
+            yield from self._find_unique(unique_keys)
+
+    def _find_keys(self, keys: Iterable[bytes]) -> Script[None]:
+        arguments = (self._queue.id, _listed(key.hex() for key in keys), self._tx.now_ms)
+        for key, fingerprint, job_id, state in (yield "known_keys", arguments):
+            if state is None:
+                # The job was finished and removed before its key expired.
+                yield "drop_key", (self._queue.id, key, job_id)
+            else:
+                self._by_key[bytes(key)] = Holder(job_id, JobState(state), bytes(fingerprint))
+
+    def _find_unique(self, unique_keys: Iterable[str]) -> Script[None]:
+        for unique_key, job_id, state in (yield "unique_jobs", (self._queue.id, _listed(unique_keys))):
+            self._by_unique_key[unique_key] = Holder(job_id, JobState(state))
+
+    def _judge(self) -> Script[Buckets]:
+        queue = self._queue
+        tenants = [draft.tenant for draft in self._drafts if draft.id not in self._there] if self._bounded else []
+        buckets = (
+            (yield from lock_buckets(self._tx, queue.id, queue.settings, tenants))
+            if tenants
+            else Buckets(queue.settings, self._tx.now_ms, {})
+        )
+        for place, draft in enumerate(self._drafts):
+            if draft.id in self._there or draft.id in self._new:
+                continue
+            answer = self._known(place, draft) or self._refusal(draft, buckets)
+            if answer is not None:
+                self._answers[place] = answer
+                continue
+            self._room -= 1
+            self._new[draft.id] = place
+            if draft.idempotency_key is not None:
+                self._by_key[draft.idempotency_key] = Holder(draft.id, None, draft.fingerprint)
+                self._keys[draft.idempotency_key] = (place, draft.id)
+            if draft.unique_key is not None:
+                self._by_unique_key[draft.unique_key] = Holder(draft.id, None)
+        return buckets
+
+    def _known(self, place: int, draft: JobDraft) -> Enqueued | JobError | None:
+        """Answer for a draft that stands for a job that is there already, or cannot be judged without a key."""
+        key = draft.idempotency_key
+        if key is not None and key in self._by_key:
+            return _replayed(self._by_key[key], draft)
+        if key is None and self._bounded and self._queue.settings.strict:
+            return IdempotencyKeyNeeded(f"The queue {self._queue.name!r} takes no job without an idempotency key.")
+        if draft.unique_key is None or draft.unique_key not in self._by_unique_key:
+            return None
+        holder = self._by_unique_key[draft.unique_key]
+        if key is not None:
+            # From now on the key stands for that job, whatever becomes of it.
+            self._by_key[key] = Holder(holder.job_id, holder.state, draft.fingerprint)
+            self._keys[key] = (place, holder.job_id)
+        return _found(holder, by_unique_key=True)
+
+    def _refusal(self, draft: JobDraft, buckets: Buckets) -> JobError | None:
+        if not self._bounded:
+            return None
+        if self._room <= 0:
+            depth_max = self._queue.settings.depth_max
+            return JobRefused(f"{depth_max} jobs or more wait in the queue already.", TooMany.QUEUE_FULL, QUEUE_FULL_MS)
+        return buckets.refusal(draft.tenant)
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def _take_keys(self) -> Script[None]:
+        """Write the keys; a draft whose key somebody else wrote meanwhile stands for that one's job."""
+        now_ms = self._tx.now_ms
+        rows = [
+            (key.hex(), job_id, self._drafts[place].fingerprint.hex()) for key, (place, job_id) in self._keys.items()
+        ]
+        expires_at_ms = now_ms + self._queue.settings.key_ttl_ms
+        written = yield "insert_keys", (self._queue.id, _encode(sorted(rows)).decode(), expires_at_ms, now_ms)
+        lost = set(self._keys) - {bytes(row[0]) for row in written}
+        if not lost:
+            return
+        for key in lost:
+            del self._by_key[key]
+        yield from self._find_keys(lost)
+        for key in lost:
+            place, _ = self._keys.pop(key)
+            draft = self._drafts[place]
+            answer = _replayed(self._by_key[key], draft)
+            self._replace(draft, place, self._by_key[key], answer)
+            yield from self._repoint(draft.id, self._by_key[key] if isinstance(answer, Enqueued) else None)
+
+    def _repoint(self, job_id: str, holder: Holder | None) -> Script[None]:
+        """Have the keys that were to stand for a draft's job stand for the one that is there instead, if any is."""
+        for key, (place, meant) in list(self._keys.items()):
+            if meant != job_id:
+                continue
+            if holder is None:
+                yield "drop_key", (self._queue.id, key, job_id)
+                del self._keys[key]
+            else:
+                yield "repoint_key", (self._queue.id, key, holder.job_id)
+                self._keys[key] = (place, holder.job_id)
+
+    def _replace(self, draft: JobDraft, place: int, holder: Holder, answer: Enqueued | JobError) -> None:
+        """Note that a draft does not become a job after all, and what stands in for it."""
+        if self._new.pop(draft.id, None) is not None and isinstance(answer, Enqueued):
+            self._instead[draft.id] = holder
+        self._answers[place] = answer
+
+    def _insert(self) -> Script[None]:
+        """Write the jobs, after their lanes are locked: so the order of a lane is that of its jobs' positions."""
+        drafts = [self._drafts[place] for place in self._new.values()]
+        wanted = [draft.lane for draft in drafts if draft.lane is not None]
+        lanes = (yield from open_lanes(self._queue.id, wanted)) if wanted else {}
+        rows = {draft.id: self._row(draft, lanes) for draft in drafts}
+        inserted = yield "insert_jobs", (self._queue.id, _encode(list(rows.values())).decode(), self._tx.now_ms)
+        positions: dict[str, int] = dict(inserted)
+        contents: list[Sequence[object]] = []
+        tags: list[Sequence[object]] = []
+        for draft in drafts:
+            position = positions.get(draft.id)
+            if position is None:
+                continue
+            contents.append((position, draft.payload, _options(draft)))
+            tags += [(tag, position) for tag in dict.fromkeys(draft.tags)]
+            state = JobState(rows[draft.id][4])
+            self._tx.count(self._queue.id, state, 1)
+            self._tx.note(ENQUEUED)
+            if rows[draft.id][5] or state is JobState.SCHEDULED:
+                self._tx.wake(self._queue.id)
+            self._there[draft.id] = state
+        missing = [draft for draft in drafts if draft.id not in positions]
+        for draft in missing:
+            _withdraw(draft, rows[draft.id], lanes)
+        if contents:
+            yield "insert_content", contents
+        if tags:
+            yield "insert_tag", tags
+        yield from save_lanes(self._tx, lanes.values())
+        if missing:
+            yield from self._resolve(missing)
+
+    def _row(self, draft: JobDraft, lanes: dict[tuple[str, bool], LaneRecord]) -> _NewRow:
+        """What becomes of a draft: it is due or not, and has a place in its lane or not."""
+        now_ms = self._tx.now_ms
+        due_at_ms = now_ms + draft.delay_ms if draft.delay_ms or draft.run_at_ms is None else draft.run_at_ms
+        due = due_at_ms <= now_ms
+        lane = None if draft.lane is None else lanes[draft.lane.key, draft.lane.ordered]
+        in_lane = False
+        if lane is not None:
+            if due or lane.ordered:
+                in_lane = lane.join()
+            else:
+                lane.expect()
+        return (
+            draft.id,
+            draft.task,
+            draft.tenant,
+            draft.priority,
+            int(JobState.QUEUED if due else JobState.SCHEDULED),
+            int(due and (lane is None or in_lane)),
+            None if due else due_at_ms,
+            None if lane is None else lane.id,
+            int(in_lane),
+            draft.unique_key,
+        )
+
+    def _resolve(self, missing: list[JobDraft]) -> Script[None]:
+        """Find the jobs that somebody else wrote meanwhile with the same id or unique key."""
+        rows = yield "survey", (self._queue.id, _listed(draft.id for draft in missing))
+        self._there.update({job_id: JobState(state) for job_id, state, _ in rows if job_id})
+        yield from self._find_unique({draft.unique_key for draft in missing if draft.unique_key is not None})
+        for draft in missing:
+            if draft.id in self._there:
+                del self._new[draft.id]
+                continue
+            assert draft.unique_key is not None
+            holder = self._by_unique_key[draft.unique_key]
+            self._replace(draft, self._new[draft.id], holder, _found(holder, by_unique_key=True))
+            yield from self._repoint(draft.id, holder)
+
+    def _answer(self, place: int) -> Enqueued | JobError:
+        draft = self._drafts[place]
+        answer = self._answers.get(place)
+        if answer is None:
+            return Enqueued(draft.id, self._there[draft.id])
+        if not isinstance(answer, Enqueued) or answer.job_id not in self._ours:
+            return answer
+        # It stands for another draft of this call: for the job that became of that, or what stands in for it.
+        if answer.job_id in self._there:
+            return msgspec.structs.replace(answer, state=self._there[answer.job_id])
+        holder = self._instead.get(answer.job_id)
+        if holder is None or holder.state is None:
+            return IdempotencyKeyBusy("Another request with this key is still being stored.")
+        return msgspec.structs.replace(answer, job_id=holder.job_id, state=holder.state)
+
+
+def _replayed(holder: Holder, draft: JobDraft) -> Enqueued | JobError:
+    if holder.fingerprint != draft.fingerprint:
+        return IdempotencyKeyReused("The idempotency key was used for another request before.")
+    return _found(holder)
+
+
+def _found(holder: Holder, *, by_unique_key: bool = False) -> Enqueued:
+    return Enqueued(holder.job_id, holder.state or JobState.QUEUED, new=False, by_unique_key=by_unique_key)
+
+
+def _withdraw(draft: JobDraft, row: _NewRow, lanes: dict[tuple[str, bool], LaneRecord]) -> None:
+    if draft.lane is not None:
+        lanes[draft.lane.key, draft.lane.ordered].leave(finished=True, in_lane=bool(row[8]))
+
+
+def _options(draft: JobDraft) -> bytes:
+    options = JobOptions(
+        timeout_ms=draft.timeout_ms,
+        retry=draft.retry,
+        lane=draft.lane,
+        tags=draft.tags,
+        trace=draft.trace,
+        correlation_id=draft.correlation_id,
+    )
+    return encode_options(options)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return _encode(list(texts)).decode()

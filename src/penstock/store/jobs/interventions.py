@@ -1,0 +1,80 @@
+"""What somebody asks for a job, other than its worker: to cancel it, or to have it run again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.domain.job import IN_FLIGHT, TERMINAL, JobState
+from penstock.domain.job_errors import JobDoesNotExist, JobStateConflict
+from penstock.store.jobs import reading
+from penstock.store.jobs.changes import Changes, load
+from penstock.store.jobs.due import lapse
+from penstock.store.jobs.lanes import open_lanes
+
+if TYPE_CHECKING:
+    from penstock.domain.job import Job
+    from penstock.store.jobs.rows import JobRecord
+    from penstock.store.jobs.script import Script, Tx
+    from penstock.store.jobs.surroundings import Surroundings
+
+
+def cancel(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job]:
+    """Cancel a job, or ask its worker to stop."""
+    changes, job = yield from _load_one(tx, around, job_id)
+    asked = job.state is JobState.RUNNING and job.cancel_requested
+    if job.state is not JobState.CANCELLED and not asked:
+        if job.state in TERMINAL:
+            if not (yield from _was_done(job, event_id)):
+                raise JobStateConflict(f"Job {job_id} is {job.state.label} already.")
+        else:
+            changes.cancel(job, event_id)
+    yield from changes.save()
+    return (yield from reading.job(tx, around, job_id))
+
+
+def retry(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job]:
+    """Queue a job again."""
+    # Nobody else may enqueue its unique key meanwhile. Before the job is locked, as those who enqueue do it.
+    for (queue_id,) in (yield "queue_of_finished_unique", (job_id,)):
+        yield "lock_queue", (queue_id,)
+    changes, job = yield from _load_one(tx, around, job_id)
+    if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
+        if not (yield from _was_done(job, event_id)):
+            raise JobStateConflict(f"Job {job_id} is {job.state.label}.")
+    elif job.state is not JobState.QUEUED:
+        if (yield from unique_key_taken(job)):
+            raise JobStateConflict(f"Another job with the unique key of job {job_id} is not finished.")
+        yield from reopen_lane(changes, job)
+        changes.retry(job, event_id)
+    yield from changes.save()
+    return (yield from reading.job(tx, around, job_id))
+
+
+def unique_key_taken(job: JobRecord) -> Script[bool]:
+    """Tell whether a finished job cannot come back because of its unique key. The queue is locked if it has one."""
+    if job.finished_at is None or job.unique_key is None:
+        return False
+    return bool((yield "unique_job", (job.queue_id, job.unique_key)))
+
+
+def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:
+    """Make the lane of a job that is to come back anew, if it was removed."""
+    lane = job.options.lane
+    if lane is not None and not changes.has_lane(job):
+        lanes = yield from open_lanes(job.queue_id, [lane])
+        changes.enter_lane(job, lanes[lane.key, lane.ordered])
+
+
+def _load_one(tx: Tx, around: Surroundings, job_id: str) -> Script[tuple[Changes, JobRecord]]:
+    changes, jobs = yield from load(tx, around, [job_id])
+    if job_id not in jobs:
+        raise JobDoesNotExist(f"There is no job {job_id!r}.")
+    job = jobs[job_id]
+    if job.state in IN_FLIGHT:
+        lapse(changes, job, tx.now_ms)
+    return changes, job
+
+
+def _was_done(job: JobRecord, event_id: str) -> Script[bool]:
+    """Tell whether an earlier run of the same call did it, and was committed after all."""
+    return bool((yield "event_by_id", (job.position, event_id)))

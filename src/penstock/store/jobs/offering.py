@@ -1,0 +1,173 @@
+"""Offers: which jobs are shown to a worker next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.job import JobState, Move
+from penstock.store.job_port import Offers
+from penstock.store.jobs.breakers import WHOLE_QUEUE, key_of, lock_breakers, read_breakers, save_breakers
+from penstock.store.jobs.due import HELD_MS, give_effect
+from penstock.store.jobs.rows import lane_of, offer_of
+
+if TYPE_CHECKING:
+    from penstock.domain.job import Offer
+    from penstock.domain.job_queue import BreakerPolicy, JobQueue
+    from penstock.store.jobs.breakers import BreakerRecord
+    from penstock.store.jobs.script import Row, Script, Tx
+    from penstock.store.jobs.surroundings import Surroundings
+
+TENANTS_MAX = 64
+"""How many tenants one call looks at; the others have their turns in the calls after it."""
+
+_DUE, _LATER, _SOONER, _NEXT = range(4)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Turn:
+    """One call of offer: what it is asked for, and what it remembers should it be run again."""
+
+    def __init__(self, queue: JobQueue, count: int, worker: str, after: str) -> None:
+        self.queue = queue
+        self.count = count
+        self.worker = worker
+        self.after = after
+        """The tenant that had its turn last, by then and, when it is over, by now."""
+        self.taken: list[tuple[int, int]] = []
+        """Positions and fences of what earlier runs took: theirs if they were committed after all."""
+
+
+def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
+    """Offer up to so many jobs that are ready, the tenants in turn."""
+    queue = turn.queue
+    accept_by_ms = tx.now_ms + queue.settings.offer_ms
+    offers: list[Offer] = []
+    if turn.taken:
+        rows = yield "taken_before", (_encode(turn.taken).decode(), tx.now_ms)
+        offers = [offer_of(row[:-1], queue.name, queue.settings, row[-1]) for row in rows]
+    looked = yield from _look(tx, around, turn)
+    rows, next_at_ms = yield from _past_breakers(tx, turn, looked.tenants, turn.count - len(offers))
+    if queue.settings.strict and rows:
+        yield "commit_strictly", ()
+    rows.sort(key=_urgency)
+    turn.taken += [(row[0], row[6]) for row in rows]
+    tx.count(queue.id, JobState.QUEUED, -len(rows))
+    tx.count(queue.id, JobState.OFFERED, len(rows))
+    if rows:
+        tx.note(Move.OFFER, len(rows))
+    offers += [offer_of(row, queue.name, queue.settings, accept_by_ms) for row in rows]
+    if offers:
+        return Offers(offers)
+    next_at_ms = min((at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None), default=None)
+    return Offers([], None if next_at_ms is None else max(next_at_ms - tx.now_ms, 0))
+
+
+class Looked(msgspec.Struct, gc=False):
+    """What is ready: the tenants, in turn, and when there will be more."""
+
+    tenants: list[str]
+    next_at_ms: int | None
+
+
+def _look(tx: Tx, around: Surroundings, turn: Turn) -> Script[Looked]:
+    """Give effect to what has come due in the queue, and find the tenants whose turn it is."""
+    arguments = (turn.queue.id, tx.now_ms, around.limits.due_rows_max, turn.after, TENANTS_MAX)
+    rows = yield "look", arguments
+    due = [(position, lane_id) for kind, position, lane_id, _ in rows if kind == _DUE]
+    if due:
+        yield from give_effect(tx, around, due)
+        rows = yield "look", arguments
+    next_at_ms = None
+    for kind, at_ms, _, _ in rows:
+        if kind == _NEXT:
+            next_at_ms = at_ms if next_at_ms is None else min(at_ms, next_at_ms)
+        elif kind == _DUE:
+            # There are more than one call takes care of, or somebody else has them in hand.
+            next_at_ms = tx.now_ms + HELD_MS
+    later = sorted(row[3] for row in rows if row[0] == _LATER)
+    sooner = sorted(row[3] for row in rows if row[0] == _SOONER)
+    return Looked((later + sooner)[:TENANTS_MAX], next_at_ms)
+
+
+def _past_breakers(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[tuple[list[Row], int | None]]:
+    """Take jobs that no breaker holds up; and say when the first of the others may pass."""
+    policy = turn.queue.settings.breaker
+    if policy is None or not tenants:
+        return (yield from _take_in_turn(tx, turn, tenants, count)), None
+    breaker, allowance = yield from _allowance(tx, turn.queue, policy)
+    if allowance is not None:
+        assert breaker is not None
+        count = min(count, allowance)
+        if count == 0:
+            return [], breaker.retry_at
+    rows = yield from _take_in_turn(tx, turn, tenants, count)
+    passed, parked_until_ms = yield from _park(tx, turn.queue, policy, rows)
+    if breaker is not None and allowance is not None and passed:
+        breaker.let_pass(policy, tx.now_ms, len(passed))
+        yield from save_breakers(turn.queue.id, [breaker])
+    # Behind those that are held up there may be others.
+    return passed, tx.now_ms if parked_until_ms is not None else None
+
+
+def _allowance(tx: Tx, queue: JobQueue, policy: BreakerPolicy) -> Script[tuple[BreakerRecord | None, int | None]]:
+    """How many jobs the queue's own breaker lets pass; None: it is closed."""
+    known = (yield from read_breakers(queue.id, [WHOLE_QUEUE])).get(WHOLE_QUEUE)
+    if known is None or known.retry_at is None:
+        return None, None
+    if known.allowance(policy, tx.now_ms) == 0:
+        return known, 0
+    locked = (yield from lock_breakers(queue.id, [WHOLE_QUEUE]))[WHOLE_QUEUE]
+    return locked, locked.allowance(policy, tx.now_ms)
+
+
+def _park(tx: Tx, queue: JobQueue, policy: BreakerPolicy, rows: list[Row]) -> Script[tuple[list[Row], int | None]]:
+    """Put aside those whose concurrency key's breaker is open; return the others, and until when."""
+    keys = {row[0]: key for row in rows if (key := key_of(lane_of(row))) is not None}
+    known = (yield from read_breakers(queue.id, set(keys.values()))) if keys else {}
+    open_keys = [key for key, breaker in known.items() if breaker.retry_at is not None]
+    if not open_keys:
+        return rows, None
+    breakers = yield from lock_breakers(queue.id, open_keys)
+    passed: list[Row] = []
+    until_ms: int | None = None
+    for row in sorted(rows, key=_urgency):
+        breaker = breakers.get(keys.get(row[0], WHOLE_QUEUE))
+        allowance = None if breaker is None else breaker.allowance(policy, tx.now_ms)
+        if breaker is None or allowance is None:
+            passed.append(row)
+        elif allowance > 0:
+            breaker.let_pass(policy, tx.now_ms, 1)
+            passed.append(row)
+        else:
+            assert breaker.retry_at is not None
+            until_ms = breaker.retry_at if until_ms is None else min(until_ms, breaker.retry_at)
+            yield "park", (row[0], breaker.retry_at)
+    yield from save_breakers(queue.id, breakers.values())
+    return passed, until_ms
+
+
+def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[list[Row]]:
+    """Take jobs of each tenant in turn, as many of one as of another as far as they have them."""
+    taken: list[Row] = []
+    due_at_ms = tx.now_ms + turn.queue.settings.offer_ms
+    while tenants and len(taken) < count:
+        share, extra = divmod(count - len(taken), len(tenants))
+        served = tenants if share else tenants[:extra]
+        able = []
+        for place, tenant in enumerate(served):
+            wanted = share + (place < extra)
+            rows = yield "take", (turn.queue.id, tenant, wanted, due_at_ms, turn.worker)
+            taken += rows
+            if len(rows) == wanted:
+                able.append(tenant)
+        # Who comes after the last one with one more than the others is first in the next turn.
+        turn.after = tenants[extra - 1]
+        tenants = able if share else tenants[extra:] + able
+    return taken
+
+
+def _urgency(row: Row) -> tuple[int, int]:
+    return -row[4], row[0]

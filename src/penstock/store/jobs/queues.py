@@ -1,0 +1,121 @@
+"""Scripts about job queues."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.job import JobState
+from penstock.domain.job_errors import JobQueueDoesNotExist, JobStateConflict
+from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
+
+if TYPE_CHECKING:
+    from penstock.store.jobs.script import Row, Script, Tx
+
+OLDEST_ROWS = 100
+"""How many of a queue's first jobs are looked at for the one that has waited for the longest."""
+
+_encode = msgspec.json.Encoder().encode
+decode_settings = lru_cache(maxsize=1_024)(msgspec.json.Decoder(JobQueueSettings).decode)
+"""Settings change rarely, and are looked at with every step of a job."""
+
+
+def create(tx: Tx, name: str, settings: JobQueueSettings) -> Script[tuple[JobQueue, bool]]:
+    """Create a queue, or find the one of this name."""
+    rows = yield "insert_queue", (name, _encode(settings), tx.now_ms)
+    if rows:
+        return queue_of(rows[0]), True
+    return (yield from find(tx, name)), False
+
+
+def find(_tx: Tx, name: str) -> Script[JobQueue]:
+    """Find a queue by its name."""
+    rows = yield "queue_named", (name,)
+    if not rows:
+        raise _missing(name)
+    return queue_of(rows[0])
+
+
+def keep(_tx: Tx, name: str) -> Script[JobQueue]:
+    """Find a queue by its name, and keep it from being deleted until this transaction is over."""
+    rows = yield "queue_kept", (name,)
+    if not rows:
+        raise _missing(name)
+    return queue_of(rows[0])
+
+
+def page(_tx: Tx, after: str, limit: int) -> Script[list[JobQueue]]:
+    """List queues by name."""
+    rows = yield "queues_after", (after, limit)
+    return [queue_of(row) for row in rows]
+
+
+def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: bool | None) -> Script[JobQueue | None]:  # noqa: FBT001 # Named by the port.
+    """Change a queue, unless it was changed by somebody else."""
+    settings = queue.settings if settings is None else settings
+    paused = queue.paused if paused is None else paused
+    rows = yield "save_queue", (queue.id, queue.revision, _encode(settings), int(paused))
+    if not rows:
+        return (yield from _saved_before(queue, settings, paused=paused))
+    if not paused:
+        # It may have been paused, or a breaker may have gone: whoever waits has a look.
+        by_state = yield from _by_state(queue)
+        if by_state[JobState.QUEUED]:
+            tx.wake(queue.id, by_state[JobState.QUEUED])
+    return queue_of(rows[0])
+
+
+def _saved_before(queue: JobQueue, settings: JobQueueSettings, *, paused: bool) -> Script[JobQueue | None]:
+    """Tell a repetition, which finds the queue as it was to be, from a change by somebody else."""
+    rows = yield "queue_numbered", (queue.id,)
+    if not rows:
+        raise _missing(queue.name)
+    now = queue_of(rows[0])
+    repeated = now.revision == queue.revision + 1 and now.settings == settings and now.paused == paused
+    return now if repeated else None
+
+
+def delete(_tx: Tx, queue: JobQueue) -> Script[None]:
+    """Delete a queue that nothing is left of. Its keys, lanes and buckets go with the sweeper."""
+    found = yield "queue_to_delete", (queue.id,)
+    if not found:
+        return
+    [(use,)] = yield "queue_in_use", (queue.id,)
+    if use is not None:
+        raise JobStateConflict(f"The job queue {queue.name!r} still has {use}.")
+    for statement in ("delete_queue", "delete_queue_counts", "delete_queue_breakers", "delete_queue_operations"):
+        yield statement, (queue.id,)
+
+
+def counts(tx: Tx, queue: JobQueue) -> Script[JobCounts]:
+    """Read the counters, and since when the oldest has waited."""
+    by_state = yield from _by_state(queue)
+    [(since_ms,)] = yield "oldest_queued", (queue.id, OLDEST_ROWS)
+    return JobCounts(by_state=by_state, oldest_due_ms=None if since_ms is None else max(0, tx.now_ms - since_ms))
+
+
+def _by_state(queue: JobQueue) -> Script[dict[JobState, int]]:
+    by_state = dict.fromkeys(JobState, 0)
+    rows = yield "counts", (queue.id,)
+    for state, number in rows:
+        by_state[JobState(state)] = number
+    return by_state
+
+
+def queue_of(row: Row) -> JobQueue:
+    """Read a queue from its row."""
+    queue_id, name, settings, paused, revision, created_at_ms = row
+    return JobQueue(
+        id=queue_id,
+        name=name,
+        settings=decode_settings(settings),
+        paused=bool(paused),
+        revision=revision,
+        created_at_ms=created_at_ms,
+    )
+
+
+def _missing(name: str) -> JobQueueDoesNotExist:
+    return JobQueueDoesNotExist(f"There is no job queue {name!r}.")

@@ -1,0 +1,91 @@
+"""Token buckets, as the instant at which each is full again: kept in the store, so that all nodes agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.job_errors import JobRefused, TooMany
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.domain.job_queue import JobQueueSettings, Rate
+    from penstock.store.jobs.script import Script, Tx
+
+_US_PER_S = 1_000_000
+_US_PER_MS = 1_000
+
+_encode = msgspec.json.Encoder().encode
+
+Bucket = tuple[int, str]
+"""1 and nothing for a whole queue's, 0 and the tenant for a tenant's."""
+
+WHOLE: Bucket = (1, "")
+
+
+class Buckets:
+    """The buckets of one queue within one transaction, whose rows are locked."""
+
+    def __init__(self, settings: JobQueueSettings, now_ms: int, full_at_us: dict[Bucket, int]) -> None:
+        self._rates = {1: settings.rate, 0: settings.rate_per_tenant}
+        self._now_us = now_ms * _US_PER_MS
+        self._before = full_at_us
+        self._after = dict(full_at_us)
+
+    def refusal(self, tenant: str) -> JobRefused | None:
+        """Take a token for a job of a tenant; or say why there is none, and take none."""
+        buckets = [bucket for bucket in (WHOLE, (0, tenant)) if self._rates[bucket[0]] is not None]
+        for bucket in buckets:
+            wait_us = self._wait_us(bucket)
+            if wait_us > 0:
+                why = TooMany.RATE_GLOBAL if bucket is WHOLE else TooMany.RATE_TENANT
+                whose = "The queue takes" if bucket is WHOLE else f"The queue takes from tenant {tenant!r}"
+                rate = self._rate(bucket)
+                return JobRefused(f"{whose} {rate.per_second:g} jobs a second.", why, max(1, -(-wait_us // _US_PER_MS)))
+        for bucket in buckets:
+            full_at_us = max(self._after.get(bucket, 0), self._now_us)
+            self._after[bucket] = full_at_us + round(_US_PER_S / self._rate(bucket).per_second)
+        return None
+
+    def start_over(self, tenants: Iterable[str]) -> None:
+        """Take tokens for these only, who had them before."""
+        self._after = dict(self._before)
+        for tenant in tenants:
+            refused = self.refusal(tenant)
+            assert refused is None
+
+    def save(self, queue_id: int) -> Script[None]:
+        """Write the buckets that tokens were taken from."""
+        rows = [
+            (queue_id, whole, tenant, full_at_us)
+            for (whole, tenant), full_at_us in self._after.items()
+            if full_at_us != self._before.get((whole, tenant))
+        ]
+        if rows:
+            yield "save_bucket", list(rows)
+
+    def _wait_us(self, bucket: Bucket) -> int:
+        rate = self._rate(bucket)
+        interval_us = round(_US_PER_S / rate.per_second)
+        ahead_us = max(self._after.get(bucket, 0) - self._now_us, 0)
+        return ahead_us - (rate.burst - 1) * interval_us
+
+    def _rate(self, bucket: Bucket) -> Rate:
+        rate = self._rates[bucket[0]]
+        assert rate is not None
+        return rate
+
+
+def lock_buckets(tx: Tx, queue_id: int, settings: JobQueueSettings, tenants: Iterable[str]) -> Script[Buckets]:
+    """Lock the buckets that jobs of these tenants take tokens from; a queue without rates has none."""
+    wanted: list[Bucket] = []
+    if settings.rate_per_tenant is not None:
+        wanted += [(0, tenant) for tenant in sorted(set(tenants))]
+    if settings.rate is not None:
+        wanted.append(WHOLE)
+    if not wanted:
+        return Buckets(settings, tx.now_ms, {})
+    rows = yield "lock_buckets", (queue_id, _encode(wanted).decode())
+    return Buckets(settings, tx.now_ms, {(whole, tenant): full_at_us for whole, tenant, full_at_us in rows})

@@ -1,0 +1,171 @@
+"""Scripts that read: one job with its attempts, pages of jobs, dead jobs by what they died of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.domain.job import Job, JobState
+from penstock.domain.job_errors import JobDoesNotExist
+from penstock.store.job_port import DeadGroup
+from penstock.store.jobs import queues
+from penstock.store.jobs.rows import attempt_of, job_of
+
+if TYPE_CHECKING:
+    from penstock.domain.job_queue import JobQueue
+    from penstock.domain.operation import JobFilter
+    from penstock.store.jobs.script import Script, Tx
+    from penstock.store.jobs.surroundings import Surroundings
+
+POSITION_END = 2**63 - 1
+"""Beyond every position."""
+
+PAGE_BYTES_MAX = 8 * 1_048_576
+"""How much one page holds of payloads, results and failures, but for its last job, which is shown whole."""
+
+SOURCES_MAX = 64
+"""How many stretches of an index one page is put together from, before it is rather found by walking over all jobs."""
+
+_ALL_STATES = tuple(JobState)
+
+
+class Source(NamedTuple):
+    """One index to walk: the statements that find its floor and its positions, and their further arguments."""
+
+    floor: str
+    floor_arguments: tuple[object, ...]
+    positions: str
+    arguments: tuple[object, ...]
+    exact: bool
+    """Whether all that is walked over matches."""
+
+
+class Found(NamedTuple):
+    """What a bounded search found, and the position that it got to; None if it saw all there is."""
+
+    jobs: list[Job]
+    floor: int | None
+
+
+class Tally(NamedTuple):
+    """A stretch of the dead jobs of a queue, grouped, and where the next one begins; None if there is none."""
+
+    groups: dict[tuple[str, str], DeadGroup]
+    before: int | None
+
+
+def job(_tx: Tx, around: Surroundings, job_id: str) -> Script[Job]:
+    """Read one job with its attempts."""
+    rows = yield "job_by_id", (job_id,)
+    if not rows:
+        raise JobDoesNotExist(f"There is no job {job_id!r}.")
+    position = rows[0][0]
+    attempts = yield "attempts_of", (position, around.limits.attempts_shown_max)
+    return job_of(rows[0], tuple(attempt_of(row) for row in reversed(attempts)))
+
+
+def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: int) -> Script[Found]:
+    """Look for jobs below a position, the newest first, among a bounded number of them."""
+    sources = yield from _sources(tx, wanted)
+    floor: int | None = None
+    for source in sources:
+        if not source.exact:
+            rows_max = max(1, around.limits.list_rows_max // len(sources))
+            for (position,) in (yield source.floor, (before, rows_max, *source.floor_arguments)):
+                floor = position if floor is None else max(floor, position)
+    positions: list[int] = []
+    for source in sources:
+        rows = yield source.positions, (before, floor or 0, limit, *conditions(wanted), *source.arguments)
+        positions += [position for (position,) in rows]
+    positions = sorted(positions, reverse=True)[:limit]
+    if not positions:
+        return Found([], floor)
+    shown = yield from within_bytes(positions)
+    rows = yield "jobs_at", (_listed(shown),)
+    jobs = sorted((job_of(row) for row in rows), key=lambda job: job.position, reverse=True)
+    # Should all of them be gone by now, there may still be others below.
+    return Found(jobs, floor if jobs else positions[-1])
+
+
+def _sources(tx: Tx, wanted: JobFilter) -> Script[list[Source]]:
+    """Choose the indexes by which the jobs are found."""
+    queue = None if wanted.queue is None else (yield from queues.find(tx, wanted.queue))
+    states = wanted.states or _ALL_STATES
+    mask = sum(1 << state for state in set(states))
+    loose = is_loose(wanted)
+    if wanted.tag is not None:
+        exact = not loose and queue is None and not wanted.states
+        arguments = (mask, None if queue is None else queue.id, wanted.tag)
+        return [Source("tag_floor", (wanted.tag,), "positions_by_tag", arguments, exact)]
+    if queue is not None:
+        queue_ids = [queue.id]
+    else:
+        rows = yield "queue_ids", (SOURCES_MAX + 1,)
+        queue_ids = [queue_id for (queue_id,) in rows]
+        if not wanted.states or len(queue_ids) * len(wanted.states) > SOURCES_MAX:
+            exact = not loose and not wanted.states
+            yield "walk_in_order", ()
+            return [Source("any_floor", (), "positions_of_any", (mask,), exact)]
+    pairs = [(queue_id, state) for queue_id in queue_ids for state in sorted(set(states))]
+    return [Source("state_floor", pair, "positions_by_state", pair, not loose) for pair in pairs]
+
+
+def is_loose(wanted: JobFilter) -> bool:
+    """Whether something is asked for that no index answers."""
+    return any(
+        condition is not None
+        for condition in (
+            wanted.task,
+            wanted.tenant,
+            wanted.failure_kind,
+            wanted.enqueued_from_ms,
+            wanted.enqueued_before_ms,
+        )
+    )
+
+
+def conditions(wanted: JobFilter) -> tuple[object, ...]:
+    """What statements that look for jobs take for: task, tenant, kind of failure, and when it was enqueued."""
+    from_ms, before_ms = wanted.enqueued_from_ms, wanted.enqueued_before_ms
+    return (
+        wanted.task,
+        wanted.tenant,
+        wanted.failure_kind,
+        0 if from_ms is None else from_ms,
+        POSITION_END if before_ms is None else before_ms,
+    )
+
+
+def within_bytes(positions: list[int]) -> Script[list[int]]:
+    """Cut a page off after the job that fills it up; its first job is always in it."""
+    sizes = dict((yield "content_sizes", (_listed(positions),)))
+    filled = 0
+    for shown, position in enumerate(positions, 1):
+        filled += sizes.get(position, 0)
+        if filled >= PAGE_BYTES_MAX:
+            return positions[:shown]
+    return positions
+
+
+def _listed(positions: list[int]) -> str:
+    return msgspec.json.encode(positions).decode()
+
+
+def dead_tally(_tx: Tx, queue: JobQueue, before: int, rows_max: int) -> Script[Tally]:
+    """Group a bounded stretch of the dead jobs of a queue by task and kind of failure."""
+    rows = yield "dead_page", (queue.id, before, rows_max)
+    groups: dict[tuple[str, str], DeadGroup] = {}
+    for _, job_id, task, kind, finished_at_ms in rows:
+        one = DeadGroup(task, kind, 1, finished_at_ms, job_id)
+        groups[task, kind] = joined(groups.get((task, kind)), one)
+    return Tally(groups, rows[-1][0] if len(rows) == rows_max else None)
+
+
+def joined(group: DeadGroup | None, other: DeadGroup) -> DeadGroup:
+    """Add what was found of a group later to what was found before; the newest job stays its example."""
+    if group is None:
+        return other
+    return DeadGroup(
+        group.task, group.kind, group.count + other.count, max(group.last_at_ms, other.last_at_ms), group.example_id
+    )

@@ -1,0 +1,239 @@
+"""Jobs as the tables keep them: rows to values, and the record of a job that a transaction works on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer
+from penstock.domain.job_queue import JobQueueSettings
+from penstock.domain.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from penstock.store.jobs.script import Row
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a job was enqueued with that no statement looks for; kept in one column."""
+
+    timeout_ms: int | None = None
+    retry: RetryPolicy | None = None
+    lane: Lane | None = None
+    tags: tuple[str, ...] = ()
+    trace: str | None = None
+    correlation_id: str = ""
+
+
+encode_options = msgspec.msgpack.Encoder().encode
+_decode_options = msgspec.msgpack.Decoder(JobOptions).decode
+encode_failure = msgspec.msgpack.Encoder().encode
+_decode_failure = msgspec.msgpack.Decoder(Failure).decode
+_decode_settings = lru_cache(maxsize=1_024)(msgspec.json.Decoder(JobQueueSettings).decode)
+
+
+class JobRecord:
+    """A job within one transaction, whose row is locked; what is changed here is written by `Changes.save`.
+
+    Made from the columns that all statements under the heading *records* in jobs.sql have in common.
+    """
+
+    __slots__ = (
+        "attempts",
+        "cancel_requested",
+        "due_at",
+        "enqueued_at",
+        "events",
+        "failure_kind",
+        "failures",
+        "fence",
+        "finished_at",
+        "id",
+        "in_lane",
+        "lane_id",
+        "losses",
+        "options",
+        "position",
+        "priority",
+        "queue",
+        "queue_id",
+        "ready",
+        "settings",
+        "state",
+        "task",
+        "tenant",
+        "times_out_at",
+        "unique_key",
+        "worker",
+    )
+
+    position: int
+    id: str
+    queue_id: int
+    task: str
+    tenant: str
+    priority: int
+    ready: int
+    due_at: int | None
+    lane_id: int | None
+    in_lane: int
+    fence: int
+    attempts: int
+    failures: int
+    losses: int
+    events: int
+    times_out_at: int | None
+    cancel_requested: int
+    unique_key: str | None
+    failure_kind: str | None
+    worker: str
+    enqueued_at: int
+    finished_at: int | None
+    queue: str
+
+    def __init__(self, row: Row) -> None:
+        (
+            self.position,
+            self.id,
+            self.queue_id,
+            self.task,
+            self.tenant,
+            self.priority,
+            state,
+            self.ready,
+            self.due_at,
+            self.lane_id,
+            self.in_lane,
+            self.fence,
+            self.attempts,
+            self.failures,
+            self.losses,
+            self.events,
+            self.times_out_at,
+            self.cancel_requested,
+            self.unique_key,
+            self.failure_kind,
+            self.worker,
+            self.enqueued_at,
+            self.finished_at,
+            options,
+            self.queue,
+            settings,
+        ) = row[:RECORD_COLUMNS]
+        self.state = JobState(state)
+        self.options = _decode_options(options)
+        self.settings = _decode_settings(settings)
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """The job's own policy, or its queue's."""
+        return self.options.retry or self.settings.retry
+
+    @property
+    def timeout_ms(self) -> int:
+        """The job's own, or its queue's."""
+        return self.options.timeout_ms or self.settings.timeout_ms
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it belongs to a lane that keeps its order."""
+        return self.options.lane is not None and self.options.lane.ordered
+
+
+RECORD_COLUMNS = 26
+"""How many columns a record has; a whole job has three more: payload, result and failure."""
+
+
+def job_of(row: Row, history: tuple[Attempt, ...] = ()) -> Job:
+    """Make a job of the columns of a record, and its payload, result and failure."""
+    record = JobRecord(row)
+    payload, result, failure = row[RECORD_COLUMNS:]
+    if record.state is JobState.SUCCEEDED and result is None:
+        result = NOTHING
+    return Job(
+        id=record.id,
+        position=record.position,
+        queue=record.queue,
+        task=record.task,
+        state=record.state,
+        payload=payload,
+        priority=record.priority,
+        tenant=record.tenant,
+        lane=record.options.lane,
+        tags=record.options.tags,
+        unique_key=record.unique_key,
+        enqueued_at_ms=record.enqueued_at,
+        due_at_ms=record.due_at,
+        finished_at_ms=record.finished_at,
+        attempts=record.attempts,
+        failures=record.failures,
+        losses=record.losses,
+        timeout_ms=record.timeout_ms,
+        retry=record.retry,
+        cancel_requested=bool(record.cancel_requested),
+        worker=record.worker,
+        trace=record.options.trace,
+        correlation_id=record.options.correlation_id,
+        result=result,
+        failure=None if failure is None else _decode_failure(failure),
+        history=history,
+    )
+
+
+NOTHING = b"null"
+"""The result of most jobs; it is not kept."""
+
+
+def attempt_of(row: Row) -> Attempt:
+    """Make an attempt of: number, worker, started_at, ended_at, outcome, failure."""
+    number, worker, started_at, ended_at, outcome, failure = row
+    return Attempt(
+        number=number,
+        worker=worker,
+        started_at_ms=started_at,
+        outcome=AttemptOutcome(outcome),
+        ended_at_ms=ended_at,
+        failure=None if failure is None else _decode_failure(failure),
+    )
+
+
+def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int) -> Offer:
+    """Make an offer of what the statement `take` returns."""
+    (
+        _,
+        job_id,
+        task,
+        tenant,
+        priority,
+        enqueued_at,
+        fence,
+        attempts,
+        failures,
+        losses,
+        _,
+        payload,
+        options_column,
+    ) = row
+    options = _decode_options(options_column)
+    return Offer(
+        lease=Lease(job_id, attempts + 1, fence),
+        queue=queue,
+        task=task,
+        payload=payload,
+        tenant=tenant,
+        priority=priority,
+        tags=options.tags,
+        enqueued_at_ms=enqueued_at,
+        accept_by_ms=accept_by_ms,
+        timeout_ms=options.timeout_ms or settings.timeout_ms,
+        failures=failures,
+        losses=losses,
+        trace=options.trace,
+        correlation_id=options.correlation_id,
+    )
+
+
+def lane_of(row: Row) -> Lane | None:
+    """Find the lane in what the statement `take` returns."""
+    return None if row[10] is None else _decode_options(row[12]).lane

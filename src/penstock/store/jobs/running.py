@@ -1,0 +1,34 @@
+"""Who runs scripts: the one thing about jobs that each store does in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.store.jobs.script import Answer, Script, Tx
+
+Body = Callable[["Tx"], "Script[Answer]"]
+
+
+class Runner(Protocol):
+    """Runs transactions on one store."""
+
+    @property
+    def width(self) -> int:
+        """How many transactions of one verb are worth running at the same time."""
+
+    async def run(self, verb: str, body: Body[Answer]) -> Answer:
+        """Run a script in a transaction, with its counts, and return its answer after the commit.
+
+        It is run again as often as need be if its commit is unknown. Passes the failpoints `jobs.VERB.begun` and
+        `jobs.VERB.committed`. Who listens is told after the commit, even if the caller was cancelled by then.
+        """
+
+    def steps(self) -> Mapping[str, int]:
+        """As `JobStore.steps`."""
+
+    def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
+        """As `JobStore.listen`."""

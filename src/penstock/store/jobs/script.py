@@ -1,0 +1,73 @@
+"""Scripts: transactions as generators that yield statements and get rows, so that any store can run them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from penstock.domain.job import JobState
+
+Row = Any
+"""A sequence of values, in the order of the statement's columns."""
+
+Answer = TypeVar("Answer")
+
+Step = tuple[str, Sequence[object]]
+"""A statement by its name in jobs.sql, and its arguments."""
+
+Many = tuple[str, list[Sequence[object]]]
+"""A statement to be run once for each row of arguments; it gives no rows."""
+
+Script = Generator[Step, list[Row], Answer]
+"""Yields statements and is sent their rows; what it returns is the answer.
+
+It may be run again from the start, if the commit is unknown or others were in the way, and then has to find done
+what it did. What it raises rolls back.
+"""
+
+
+class Tx:
+    """One transaction: its instant, and what is to be done at its end."""
+
+    __slots__ = ("changed", "counted", "now_ms", "ready", "shard", "steps")
+
+    def __init__(self, now_ms: int, shard: int) -> None:
+        self.now_ms = now_ms
+        self.shard = shard
+        """Which of a queue's counters to use: on PostgreSQL there are several, or all would wait for one row."""
+        self.ready: dict[int, int] = {}
+        """By queue id, how many jobs may have become offerable."""
+        self.changed: set[str] = set()
+        """Jobs that have new events or are finished."""
+        self.counted: dict[tuple[int, int], int] = {}
+        self.steps: dict[str, int] = {}
+        """By name, as `JobStore.steps` tells them: what happened to jobs, and how often."""
+
+    def count(self, queue_id: int, state: JobState, number: int) -> None:
+        """Note that so many more jobs of a queue are in a state."""
+        key = (queue_id, int(state))
+        self.counted[key] = self.counted.get(key, 0) + number
+
+    def moved(self, queue_id: int, before: JobState, after: JobState) -> None:
+        """Note that a job went from one state to another."""
+        self.count(queue_id, before, -1)
+        self.count(queue_id, after, 1)
+
+    def note(self, step: str, number: int = 1) -> None:
+        """Note that something happened to so many jobs."""
+        self.steps[step] = self.steps.get(step, 0) + number
+
+    def wake(self, queue_id: int, number: int = 1) -> None:
+        """Note that jobs of a queue may have become offerable."""
+        self.ready[queue_id] = self.ready.get(queue_id, 0) + number
+
+
+def save_counts(tx: Tx) -> Script[None]:
+    """Write what was counted. Every transaction ends with this."""
+    # In one order everywhere, so that two transactions never wait for each other.
+    rows: list[Sequence[object]] = [
+        (queue_id, state, tx.shard, number) for (queue_id, state), number in sorted(tx.counted.items()) if number
+    ]
+    if rows:
+        yield "add_count", rows

@@ -1,0 +1,21 @@
+-- Events of jobs, as they are published and read.
+
+-- :job_to_publish
+SELECT j.position, j.id, j.state, j.fence, j.attempts, j.due_at, j.times_out_at, j.events, q.settings
+FROM penstock.job AS j
+INNER JOIN penstock.job_queue AS q ON q.id = j.queue_id
+WHERE j.id = $1
+FOR UPDATE OF j -- [postgres]
+
+-- :event_by_id
+SELECT seq, attempt, kind, data, at FROM penstock.job_event WHERE position = $1 AND event_id = $2
+
+-- :save_events
+UPDATE penstock.job SET events = $2 WHERE position = $1
+
+-- :job_with_events
+SELECT position, state, events FROM penstock.job WHERE id = $1
+
+-- :events_after
+SELECT seq, attempt, kind, data, at FROM penstock.job_event
+WHERE position = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4

@@ -1,0 +1,52 @@
+-- Lanes. They are locked in the order of their names, so that two transactions never wait for each other.
+
+-- :open_lanes
+INSERT INTO penstock.job_lane AS l (queue_id, key, width, ordered, occupied, jobs)
+SELECT CAST($1 AS bigint), d.value ->> 0, CAST(d.value ->> 1 AS int), CAST(d.value ->> 2 AS smallint), 0, 0
+FROM jsonb_array_elements(CAST($2 AS jsonb)) WITH ORDINALITY AS d (value, key) -- [postgres]
+FROM json_each($2) AS d -- [sqlite]
+WHERE true
+ORDER BY d.key
+ON CONFLICT (queue_id, key, ordered) DO UPDATE SET width = excluded.width
+RETURNING id, queue_id, key, width, ordered, occupied, jobs
+
+-- :lock_lanes_of_jobs
+SELECT l.id, l.queue_id, l.key, l.width, l.ordered, l.occupied, l.jobs FROM penstock.job_lane l
+WHERE l.id = ANY (ARRAY(SELECT lane_id FROM penstock.job WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))))) -- [postgres]
+WHERE l.id IN (SELECT lane_id FROM job WHERE id IN (SELECT value FROM json_each($1))) -- [sqlite]
+ORDER BY l.queue_id, l.key, l.ordered
+FOR UPDATE -- [postgres]
+
+-- :lock_free_lanes
+SELECT l.id, l.queue_id, l.key, l.width, l.ordered, l.occupied, l.jobs FROM penstock.job_lane l
+WHERE l.id = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($1 AS jsonb)) AS bigint))) -- [postgres]
+WHERE l.id IN (SELECT value FROM json_each($1)) -- [sqlite]
+ORDER BY l.queue_id, l.key, l.ordered
+FOR UPDATE SKIP LOCKED -- [postgres]
+
+-- :save_lane
+UPDATE penstock.job_lane SET occupied = $2, jobs = $3 WHERE id = $1
+
+-- :promote_in_order
+-- Who goes next: in the order of enqueueing, due or not.
+WITH next AS (
+    SELECT position FROM penstock.job
+    WHERE lane_id = $1 AND in_lane = 0 AND finished_at IS NULL
+    ORDER BY position LIMIT $2
+    FOR UPDATE -- [postgres]
+)
+UPDATE penstock.job SET in_lane = 1, ready = CASE WHEN job.state = 2 THEN 1 ELSE 0 END
+FROM next WHERE job.position = next.position
+RETURNING job.ready
+
+-- :promote_by_urgency
+-- Who goes next: the most urgent of those that are due.
+WITH next AS (
+    SELECT position FROM penstock.job
+    WHERE lane_id = $1 AND in_lane = 0 AND ready = 0 AND state = 2
+    ORDER BY priority DESC, position LIMIT $2
+    FOR UPDATE -- [postgres]
+)
+UPDATE penstock.job SET in_lane = 1, ready = 1
+FROM next WHERE job.position = next.position
+RETURNING job.ready

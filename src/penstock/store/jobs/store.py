@@ -1,0 +1,293 @@
+"""The job port for every store that can run scripts: each verb is one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.domain.job_limits import JobLimits
+from penstock.store.job_port import Offers, Release
+from penstock.store.jobs import (
+    due,
+    enqueueing,
+    event_stream,
+    interventions,
+    offering,
+    operations,
+    queues,
+    reading,
+    reporting,
+    schedules,
+    sweeping,
+)
+from penstock.store.jobs.gathering import Gathering
+from penstock.store.jobs.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.domain.ids import IdSource
+    from penstock.domain.job import Job, JobDraft, JobEvent, Lease, Offer
+    from penstock.domain.job_errors import JobError
+    from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
+    from penstock.domain.operation import JobFilter, Operation, OperationKind
+    from penstock.domain.schedule import Schedule
+    from penstock.store.job_port import DeadGroup, Enqueued, Events, Report, Reported
+    from penstock.store.jobs.running import Runner
+
+_log = logging.getLogger(__name__)
+
+QUEUE_CACHED_S = 1.0
+"""How long a queue's settings are taken as they were."""
+
+QUEUES_CACHED_MAX = 10_000
+
+
+class ScriptedJobs:
+    """Jobs on one store. The port says what the verbs do."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        ids: IdSource,
+        limits: JobLimits | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._runner = runner
+        self._around = Surroundings(ids, limits or JobLimits(), chance)
+        self._known: dict[str, tuple[JobQueue, float]] = {}
+        self._swept = sweeping.Progress()
+        self._outlets: dict[tuple[int, int, str], Gathering[None, Offer | int | None]] = {}
+        self._intakes: dict[tuple[int, int], Gathering[JobDraft, Enqueued | JobError]] = {}
+        self._reports: Gathering[Report, Reported | JobError] = Gathering(self._report, width=runner.width)
+        self._turns: dict[int, str] = {}
+        """By queue id, the tenant that had its turn last, here. Only a hint."""
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    def limited(self, limits: JobLimits) -> ScriptedJobs:
+        """The same jobs, under other limits."""
+        return ScriptedJobs(self._runner, ids=self._around.ids, limits=limits, chance=self._around.chance)
+
+    def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
+        self._runner.listen(ready, changed)
+
+    def steps(self) -> Mapping[str, int]:
+        return self._runner.steps()
+
+    # -- queues -----------------------------------------------------------------------------------
+
+    async def create_queue(self, name: str, settings: JobQueueSettings) -> tuple[JobQueue, bool]:
+        queue, created = await self._runner.run("create_queue", partial(queues.create, name=name, settings=settings))
+        return self._know(queue), created
+
+    async def find_queue(self, name: str) -> JobQueue:
+        known, until_s = self._known.get(name, (None, 0.0))
+        if known is not None and asyncio.get_running_loop().time() < until_s:
+            return known
+        return self._know(await self._runner.run("find_queue", partial(queues.find, name=name)))
+
+    async def list_queues(self, *, after: str = "", limit: int) -> list[JobQueue]:
+        return await self._runner.run("list_queues", partial(queues.page, after=after, limit=limit))
+
+    async def save_queue(
+        self, queue: JobQueue, *, settings: JobQueueSettings | None = None, paused: bool | None = None
+    ) -> JobQueue | None:
+        saved = await self._runner.run(
+            "save_queue", partial(queues.save, queue=queue, settings=settings, paused=paused)
+        )
+        return None if saved is None else self._know(saved)
+
+    async def delete_queue(self, queue: JobQueue) -> None:
+        await self._runner.run("delete_queue", partial(queues.delete, queue=queue))
+        self._known.pop(queue.name, None)
+
+    async def counts(self, queue: JobQueue) -> JobCounts:
+        return await self._runner.run("counts", partial(queues.counts, queue=queue))
+
+    # -- the life of a job ------------------------------------------------------------------------
+
+    async def enqueue(self, queue: JobQueue, drafts: Sequence[JobDraft]) -> list[Enqueued | JobError]:
+        return await self._intake(queue).call(drafts)
+
+    async def offer(self, queue: JobQueue, *, count: int, worker: str) -> Offers:
+        # In a task of its own: who is cancelled gets no offers, but some may have been made.
+        task = asyncio.ensure_future(self._outlet(queue, worker).call([None] * count))
+        try:
+            taken = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._under_way.add(task)
+            task.add_done_callback(self._take_back)
+            raise
+        return _offers(taken)
+
+    def _outlet(self, queue: JobQueue, worker: str) -> Gathering[None, Offer | int | None]:
+        """What gathers the free places of one worker. It fills each with an offer, or says when to ask again."""
+        key = (queue.id, queue.revision, worker)
+        outlet = self._outlets.get(key)
+        if outlet is None:
+            if len(self._outlets) >= QUEUES_CACHED_MAX:
+                self._outlets = {key: outlet for key, outlet in self._outlets.items() if not outlet.idle}
+
+            async def take(places: list[None]) -> list[Offer | int | None]:
+                turn = offering.Turn(queue, len(places), worker, self._turns.get(queue.id, ""))
+                made = await self._runner.run("offer", partial(offering.offer, around=self._around, turn=turn))
+                if len(self._turns) >= QUEUES_CACHED_MAX:
+                    self._turns.clear()
+                self._turns[queue.id] = turn.after
+                return [*made.offers, *[made.next_in_ms] * (len(places) - len(made.offers))]
+
+            outlet = self._outlets[key] = Gathering(take, width=self._runner.width)
+        return outlet
+
+    async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:
+        return await self._reports.call(reports)
+
+    def _intake(self, queue: JobQueue) -> Gathering[JobDraft, Enqueued | JobError]:
+        """What gathers the drafts for a queue as it is now: its settings decide about them."""
+        key = (queue.id, queue.revision)
+        intake = self._intakes.get(key)
+        if intake is None:
+            if len(self._intakes) >= QUEUES_CACHED_MAX:
+                self._intakes = {key: intake for key, intake in self._intakes.items() if not intake.idle}
+
+            async def enqueue(drafts: list[JobDraft]) -> list[Enqueued | JobError]:
+                return await self._runner.run("enqueue", partial(enqueueing.enqueue, queue=queue, drafts=drafts))
+
+            intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width)
+        return intake
+
+    async def _report(self, reports: list[Report]) -> list[Reported | JobError]:
+        return await self._runner.run("report", partial(reporting.report, around=self._around, reports=reports))
+
+    async def cancel(self, job_id: str) -> Job:
+        event_id = self._around.ids.new_id()
+        body = partial(interventions.cancel, around=self._around, job_id=job_id, event_id=event_id)
+        return await self._runner.run("cancel", body)
+
+    async def retry(self, job_id: str) -> Job:
+        event_id = self._around.ids.new_id()
+        body = partial(interventions.retry, around=self._around, job_id=job_id, event_id=event_id)
+        return await self._runner.run("retry", body)
+
+    async def advance(self) -> int | None:
+        return await self._runner.run("advance", partial(due.advance, around=self._around))
+
+    async def close(self) -> None:
+        """Wait until what was offered to nobody is taken back."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def _take_back(self, taken: asyncio.Task[list[Offer | int | None]]) -> None:
+        """Release what was offered to a caller who has gone. Should that fail, the offers end by themselves."""
+        self._under_way.discard(taken)
+        if taken.cancelled() or taken.exception() is not None or not _offers(taken.result()).offers:
+            return
+        releases = [Release(offer.lease) for offer in _offers(taken.result()).offers]
+        released = asyncio.ensure_future(self.report(releases))
+        self._under_way.add(released)
+        released.add_done_callback(self._taken_back)
+
+    def _taken_back(self, released: asyncio.Task[list[Reported | JobError]]) -> None:
+        self._under_way.discard(released)
+        if not released.cancelled() and released.exception() is not None:
+            _log.warning("Offers whose caller went away could not be taken back: %s", released.exception())
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def job(self, job_id: str) -> Job:
+        return await self._runner.run("job", partial(reading.job, around=self._around, job_id=job_id))
+
+    async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int) -> list[Job]:
+        # Stretch by stretch, each a transaction of its own so that others go between, until one has something to show.
+        floor: int | None = reading.POSITION_END if before is None else before
+        while floor is not None:
+            body = partial(reading.page, around=self._around, wanted=wanted, before=floor, limit=limit)
+            found, floor = await self._runner.run("jobs", body)
+            if found:
+                return found
+        return []
+
+    async def dead_groups(self, queue: JobQueue, *, limit: int) -> list[DeadGroup]:
+        rows_max = min(self._around.limits.list_rows_max, self._around.limits.groups_rows_max)
+        groups: dict[tuple[str, str], DeadGroup] = {}
+        before: int | None = reading.POSITION_END
+        for _ in range(self._around.limits.groups_rows_max // rows_max):
+            if before is None:
+                break
+            body = partial(reading.dead_tally, queue=queue, before=before, rows_max=rows_max)
+            found, before = await self._runner.run("dead_groups", body)
+            for key, group in found.items():
+                groups[key] = reading.joined(groups.get(key), group)
+        return sorted(groups.values(), key=lambda group: (-group.count, group.task, group.kind))[:limit]
+
+    # -- events -----------------------------------------------------------------------------------
+
+    async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
+        body = partial(event_stream.publish, lease=lease, event_id=event_id, kind=kind, data=data)
+        return await self._runner.run("publish", body)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
+        return await self._runner.run("events", partial(event_stream.read, job_id=job_id, after=after, limit=limit))
+
+    # -- schedules --------------------------------------------------------------------------------
+
+    async def save_schedule(self, schedule: Schedule) -> Schedule:
+        return await self._runner.run("save_schedule", partial(schedules.save, schedule=schedule))
+
+    async def schedule(self, name: str) -> Schedule:
+        return await self._runner.run("schedule", partial(schedules.find, name=name))
+
+    async def schedules(self, *, after: str = "", limit: int) -> list[Schedule]:
+        return await self._runner.run("schedules", partial(schedules.page, after=after, limit=limit))
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._runner.run("delete_schedule", partial(schedules.delete, name=name))
+
+    async def fire_schedules(self) -> int | None:
+        return await self._runner.run("fire_schedules", partial(schedules.fire, around=self._around))
+
+    # -- operations -------------------------------------------------------------------------------
+
+    async def start_operation(
+        self, operation_id: str, kind: OperationKind, queue: JobQueue, wanted: JobFilter, rate: int | None
+    ) -> Operation:
+        asked = operations.Asked(operation_id, kind, queue, wanted, rate)
+        return await self._runner.run("start_operation", partial(operations.start, around=self._around, asked=asked))
+
+    async def operation(self, operation_id: str) -> Operation:
+        return await self._runner.run("operation", partial(operations.find, operation_id=operation_id))
+
+    async def operations(self, queue: JobQueue, *, limit: int) -> list[Operation]:
+        return await self._runner.run("operations", partial(operations.page, queue=queue, limit=limit))
+
+    async def cancel_operation(self, operation_id: str) -> Operation:
+        return await self._runner.run("cancel_operation", partial(operations.cancel, operation_id=operation_id))
+
+    async def advance_operations(self) -> int | None:
+        return await self._runner.run("advance_operations", partial(operations.advance, around=self._around))
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def sweep(self) -> bool:
+        return await self._runner.run("sweep", partial(sweeping.sweep, around=self._around, progress=self._swept))
+
+    def _know(self, queue: JobQueue) -> JobQueue:
+        if len(self._known) >= QUEUES_CACHED_MAX:
+            self._known.clear()
+        known, _ = self._known.get(queue.name, (None, 0.0))
+        if known is not None and known.id == queue.id and known.revision > queue.revision:
+            # It was read before it was changed.
+            return queue
+        self._known[queue.name] = (queue, asyncio.get_running_loop().time() + QUEUE_CACHED_S)
+        return queue
+
+
+def _offers(taken: list[Offer | int | None]) -> Offers:
+    """What became of the places of one call."""
+    offers = [place for place in taken if place is not None and not isinstance(place, int)]
+    next_in_ms = min((place for place in taken if isinstance(place, int)), default=None)
+    return Offers(offers, None if offers else next_in_ms)

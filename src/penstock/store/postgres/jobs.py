@@ -1,0 +1,139 @@
+"""Job scripts on PostgreSQL: each a transaction of its own, run again until it is known to be committed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from penstock.store.jobs.script import Tx, save_counts
+from penstock.store.jobs.statements import Dialect, statements
+from penstock.store.postgres.attempts import EXHAUSTED, RETRIED, Attempts, unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.domain.failpoints import Failpoints
+    from penstock.store.jobs.running import Body
+    from penstock.store.jobs.script import Answer, Script
+    from penstock.store.postgres.pinned import PinnedClock
+    from penstock.store.postgres.pool import Pool, Session
+    from penstock.store.postgres.wake import Wake
+
+JOBS_READY = "penstock_jobs_ready"
+JOBS_CHANGED = "penstock_jobs_changed"
+
+SHARDS = 32
+"""How many counters a queue has for each state; a transaction uses one at random."""
+
+_NOW = "SELECT penstock.now_ms($1)"
+
+
+WIDTH = 4
+"""How many transactions of one verb are under way at once: with more of them, fewer calls share each."""
+
+
+class PostgresRunner:
+    """Runs scripts on the pool's connections."""
+
+    width = WIDTH
+
+    def __init__(self, pool: Pool, wake: Wake, clock: PinnedClock, failpoints: Failpoints) -> None:
+        self._pool = pool
+        self._wake = wake
+        self._clock = clock
+        self._failpoints = failpoints
+        self._statements = statements(Dialect.POSTGRES)
+        self._listeners: list[tuple[Callable[[int, int], None], Callable[[str], None]]] = []
+        self._steps: Counter[str] = Counter()
+        self._running: set[asyncio.Task[object]] = set()
+        wake.open_topic(JOBS_READY, self._heard_ready)
+        wake.open_topic(JOBS_CHANGED, self._heard_changed)
+
+    def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
+        self._listeners.append((ready, changed))
+
+    def steps(self) -> Mapping[str, int]:
+        return self._steps
+
+    async def run(self, verb: str, body: Body[Answer]) -> Answer:
+        if self._failpoints:
+            await self._failpoints.reach(f"jobs.{verb}.begun")
+        # In a task of its own: who calls may be cancelled, but a statement that is cancelled costs its connection.
+        task = asyncio.create_task(self._until_committed(verb, body))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for what runs."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _until_committed(self, verb: str, body: Body[Answer]) -> Answer:
+        attempts = Attempts()
+        passed = False
+        while True:
+            try:
+                answer, tx = await self._attempt(body)
+                self._tell(tx)
+                if self._failpoints and not passed:
+                    passed = True
+                    await self._failpoints.reach(f"jobs.{verb}.committed")
+            except (OSError, asyncpg.UniqueViolationError, *RETRIED) as error:
+                # What somebody else has just written under the same key, the script finds when it is run again.
+                await attempts.pause(error)
+            except EXHAUSTED as error:
+                raise unavailable(error) from error
+            else:
+                return answer
+
+    async def _attempt(self, body: Body[Answer]) -> tuple[Answer, Tx]:
+        async with self._pool.session() as session, session.transaction():
+            now_ms: int = await session.fetchval(_NOW, self._clock.pinned_ms)
+            tx = Tx(now_ms, shard=random.randrange(SHARDS))  # noqa: S311 - no secret
+            answer = await self._drive(session, body(tx))
+            await self._drive(session, save_counts(tx))
+        return answer, tx
+
+    async def _drive(self, session: Session, script: Script[Answer]) -> Answer:
+        texts = self._statements
+        try:
+            name, arguments = next(script)
+            while True:
+                # Arguments in a list are rows of them, and then nobody asks for what comes out.
+                if isinstance(arguments, list):
+                    await session.fetch_many(texts[name], arguments)
+                    name, arguments = script.send([])
+                else:
+                    name, arguments = script.send(list(await session.fetch(texts[name], *arguments)))
+        except StopIteration as ended:
+            answer: Answer = ended.value
+            return answer
+
+    def _tell(self, tx: Tx) -> None:
+        self._steps.update(tx.steps)
+        for queue_id, count in tx.ready.items():
+            self._report_ready(queue_id, count)
+            self._wake.tell(JOBS_READY, f"{queue_id}:{count}")
+        for job_id in tx.changed:
+            self._report_changed(job_id)
+            self._wake.tell(JOBS_CHANGED, job_id)
+
+    def _heard_ready(self, word: str) -> None:
+        queue_id, _, count = word.partition(":")
+        self._report_ready(int(queue_id), int(count))
+
+    def _heard_changed(self, word: str) -> None:
+        self._report_changed(word)
+
+    def _report_ready(self, queue_id: int, count: int) -> None:
+        for ready, _ in self._listeners:
+            ready(queue_id, count)
+
+    def _report_changed(self, job_id: str) -> None:
+        for _, changed in self._listeners:
+            changed(job_id)

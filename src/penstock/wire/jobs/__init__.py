@@ -1,0 +1,1 @@
+"""The job API on the wire: shapes of requests and answers, lease tokens, problems. No networking."""

@@ -1,0 +1,292 @@
+"""What the job API answers: jobs, offers, reports, events, queues, operations, schedules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from penstock.domain.job import Failure, JobState
+from penstock.domain.job_queue import JobQueueSettings
+from penstock.domain.retry import RetryPolicy
+
+State = Literal["scheduled", "queued", "offered", "running", "retrying", "succeeded", "dead", "cancelled"]
+STATES: dict[str, JobState] = {state.label: state for state in JobState}
+_LABELS = {state: state.label for state in JobState}
+
+
+def label(state: JobState) -> State:
+    """Return a state's name, as users see it."""
+    return _LABELS[state]  # type: ignore[return-value] # A test closes the list of names.
+
+
+class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What went wrong (RFC 9457). Programs read `type`, which never changes; people read the rest."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    field: str = ""
+    """The part of the request that is wrong, as `jobs[3].task`."""
+    reason: str = ""
+    """Of what there is too much: `queue_full`, `rate_global` or `rate_tenant`."""
+    retry_after_ms: int | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a job that was to be enqueued."""
+
+    id: str
+    queue: str
+    state: State
+    replayed: bool = False
+    """The idempotency key stood for this job already."""
+    duplicate: bool = False
+    """An unfinished job had the unique key already: this one."""
+    result: Raw | UnsetType = UNSET
+    """Of a job that was replayed and has succeeded."""
+
+
+class BatchEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one of several: a status as it would have by itself, with a job or a problem."""
+
+    status: int
+    job: Accepted | None = None
+    problem: Problem | None = None
+
+
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each, in order."""
+
+    results: list[BatchEntry]
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a job."""
+
+    number: int
+    worker: str
+    outcome: str
+    started_at_ms: int
+    ended_at_ms: int | None
+    failure: Failure | None
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list."""
+
+    id: str
+    queue: str
+    task: str
+    state: State
+    priority: int
+    tenant: str
+    group: str | None
+    concurrency_key: str | None
+    tags: tuple[str, ...]
+    unique_key: str | None
+    enqueued_at_ms: int
+    due_at_ms: int | None
+    finished_at_ms: int | None
+    attempts: int
+    failures: int
+    losses: int
+    cancel_requested: bool
+    worker: str
+    correlation_id: str
+    failure: Failure | None
+
+
+class JobView(JobSummary, frozen=True, kw_only=True):
+    """A job with all that is known of it."""
+
+    payload: Raw
+    result: Raw
+    timeout_ms: int
+    retry: RetryPolicy
+    traceparent: str | None
+    history: list[AttemptView]
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs, the newest first. `cursor` asks for those that follow; null is the end."""
+
+    jobs: list[JobSummary]
+    cursor: str | None
+
+
+class ResultView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job came to, so far."""
+
+    id: str
+    state: State
+    result: Raw | UnsetType = UNSET
+    failure: Failure | None = None
+
+
+class OfferView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is offered. It is to be accepted with its token by `accept_by_ms`."""
+
+    token: str
+    id: str
+    queue: str
+    task: str
+    payload: Raw
+    attempt: int
+    tenant: str
+    priority: int
+    tags: tuple[str, ...]
+    enqueued_at_ms: int
+    accept_by_ms: int
+    timeout_ms: int
+    failures: int
+    losses: int
+    traceparent: str | None
+    correlation_id: str
+
+
+class OffersView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a poll was offered. `drain`: this server is about to stop."""
+
+    offers: list[OfferView]
+    drain: bool = False
+
+
+class StreamLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a stream: its name, which comes first; an offer; a sign of life; or the end."""
+
+    stream: str | None = None
+    offer: OfferView | None = None
+    keep_alive: bool = False
+    drain: bool = False
+
+
+class CreditView(msgspec.Struct, frozen=True, kw_only=True):
+    """How much credit a stream has now, and how much of it is taken."""
+
+    credit: int
+    taken: int
+
+
+class ReportView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a report led to. `cancel` asks the worker to stop this job, `drain` to take no more from this server."""
+
+    state: State
+    attempt: int
+    until_ms: int | None
+    """The end of the lease; or when the job is due again."""
+    cancel: bool = False
+    drain: bool = False
+
+
+class ReportEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one report of several."""
+
+    status: int
+    report: ReportView | None = None
+    problem: Problem | None = None
+
+
+class ReportsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each report, in order."""
+
+    results: list[ReportEntry]
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a job."""
+
+    seq: int
+    attempt: int
+    kind: str
+    data: Raw
+    at_ms: int
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue: its settings, and how many jobs it has in each state."""
+
+    name: str
+    paused: bool
+    revision: int
+    created_at_ms: int
+    settings: JobQueueSettings
+    counts: dict[str, int]
+    depth: int
+    """How many wait, which is what `depth_max` bounds."""
+    oldest_due_ms: int | None
+
+
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Queues in the order of their names; `after` asks for those that follow."""
+
+    queues: list[QueueView]
+    after: str | None
+
+
+class DeadGroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead jobs of one task that died of the same kind of failure."""
+
+    task: str
+    kind: str
+    count: int
+    last_at_ms: int
+    example_id: str
+
+
+class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead jobs of a queue in groups, the largest first."""
+
+    groups: list[DeadGroupView]
+
+
+class OperationView(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is done to many jobs, and how far it is."""
+
+    id: str
+    kind: str
+    queue: str
+    state: str
+    done: int
+    rate: int | None
+    started_at_ms: int
+    ended_at_ms: int | None
+
+
+class Operations(msgspec.Struct, frozen=True, kw_only=True):
+    """The operations of a queue, the newest first."""
+
+    operations: list[OperationView]
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs would be meant; `more` if there may be more than were counted."""
+
+    dry_run: bool
+    matching: int
+    more: bool
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, when it fires next, and what it enqueued last."""
+
+    name: str
+    queue: str
+    task: str
+    payload: Raw
+    cron: str | None
+    zone: str
+    interval_ms: int | None
+    paused: bool
+    next_at_ms: int | None
+    last_at_ms: int | None
+    last_job_id: str | None
+
+
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules in the order of their names; `after` asks for those that follow."""
+
+    schedules: list[ScheduleView]
+    after: str | None

@@ -1,0 +1,347 @@
+"""What clients of the job API send: jobs, dequeues, reports, queues, schedules. Instants are ms since the epoch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, Failure
+from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, Rate
+from penstock.domain.job_request import JobRequest
+from penstock.domain.limits import DAY_MS, HOUR_MS, SECOND_MS
+from penstock.domain.retry import RetryPolicy
+
+LENGTH_MAX = 200
+YEAR_MS = 365 * DAY_MS
+INSTANT_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+COUNT_MAX = 2**31 - 1
+
+QueueName = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX, pattern="^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX)]
+MaybeEmptyName = Annotated[str, Meta(max_length=LENGTH_MAX)]
+Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+Wait = Annotated[int, Meta(ge=0, le=YEAR_MS)]
+Instant = Annotated[int, Meta(ge=0, le=INSTANT_MS_MAX)]
+
+
+def _null() -> Raw:
+    return Raw(b"null")
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A retry policy: how many attempts may fail or be lost, and the wait between them."""
+
+    attempts_max: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    losses_max: Annotated[int, Meta(ge=0, le=1_000)] = 5
+    backoff_ms: Wait = SECOND_MS
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    backoff_ms_max: Wait = HOUR_MS
+    jitter: bool = True
+
+    def policy(self) -> RetryPolicy:
+        """Make it the domain's."""
+        return RetryPolicy(**msgspec.structs.asdict(self))
+
+
+class Concurrency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of all jobs of a queue with this key, `width` run at once."""
+
+    key: Name
+    width: Annotated[int, Meta(ge=1, le=10_000)] = 1
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be done, and how: everything about a job but its queue and when it runs."""
+
+    task: Name
+    payload: Raw = msgspec.field(default_factory=_null)
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
+    tenant: MaybeEmptyName = ""
+    group: Name | None = None
+    concurrency: Concurrency | None = None
+    timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | None = None
+    retry: Retry | None = None
+    unique_key: Name | None = None
+    tags: Annotated[list[Name], Meta(max_length=20)] = []
+
+
+class NewJob(Job, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to be enqueued. `idempotency_key` is for batches; a single job may have it in a header instead."""
+
+    queue: QueueName
+    delay_ms: Wait = 0
+    run_at_ms: Instant | None = None
+    idempotency_key: Name | None = None
+
+
+class NewJobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs to be enqueued, each judged by itself."""
+
+    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=500)]
+
+
+class JobTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`NewJobs` before its entries are read, so that each is judged by itself."""
+
+    jobs: Annotated[list[Raw], Meta(min_length=1, max_length=500)]
+
+
+class LooseJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in its simplest form: a payload, with a queue and a task that have defaults."""
+
+    payload: Raw = msgspec.field(default_factory=_null)
+    queue: QueueName = "default"
+    task: Name = "default"
+    delay_ms: Wait = 0
+    tenant: MaybeEmptyName = ""
+
+
+class Dequeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker wants: up to `count` jobs at once, of these queues, waiting up to `wait_ms` for the first.
+
+    On a stream `count` is the credit: how many jobs the worker may have at the same time.
+    """
+
+    queues: Annotated[list[QueueName], Meta(min_length=1, max_length=16)]
+    worker: MaybeEmptyName = ""
+    count: Annotated[int, Meta(ge=1, le=500)] = 1
+    wait_ms: Annotated[int, Meta(ge=0, le=60 * SECOND_MS)] = 0
+
+
+class Credit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much more credit, or with a negative number less, a stream is to have from now on."""
+
+    add: Annotated[int, Meta(ge=-500, le=500)]
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an attempt came to."""
+
+    result: Raw = msgspec.field(default_factory=_null)
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why an attempt failed. `kind` is what failures are grouped by, such as the exception's class."""
+
+    kind: Name
+    message: str = ""
+    details: str = ""
+    permanent: bool = False
+    retry_after_ms: Wait | None = None
+
+    def failure(self) -> Failure:
+        """Make it the domain's."""
+        return Failure(
+            kind=self.kind,
+            message=self.message,
+            details=self.details,
+            permanent=self.permanent,
+            retry_after_ms=self.retry_after_ms,
+        )
+
+
+class Delay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For how long a job is put off."""
+
+    delay_ms: Annotated[int, Meta(ge=0, le=YEAR_MS)]
+
+
+class _Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
+    token: str
+
+
+class AcceptReport(_Report, frozen=True, kw_only=True, tag="accept"):
+    """The worker begins."""
+
+
+class HeartbeatReport(_Report, frozen=True, kw_only=True, tag="heartbeat"):
+    """The worker is alive."""
+
+
+class CompleteReport(_Report, frozen=True, kw_only=True, tag="complete"):
+    """The attempt succeeded."""
+
+    result: Raw = msgspec.field(default_factory=_null)
+
+
+class FailReport(_Report, frozen=True, kw_only=True, tag="fail"):
+    """The attempt failed."""
+
+    failure: Fault
+
+
+class ReleaseReport(_Report, frozen=True, kw_only=True, tag="release"):
+    """The worker gives the job back."""
+
+
+class SnoozeReport(_Report, frozen=True, kw_only=True, tag="snooze"):
+    """The worker puts the job off."""
+
+    delay_ms: Annotated[int, Meta(ge=0, le=YEAR_MS)]
+
+
+AnyReport = AcceptReport | HeartbeatReport | CompleteReport | FailReport | ReleaseReport | SnoozeReport
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reports, each taken in its own right."""
+
+    reports: Annotated[list[AnyReport], Meta(min_length=1, max_length=500)]
+
+
+class ReportTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`Reports` before its entries are read, so that each is judged by itself."""
+
+    reports: Annotated[list[Raw], Meta(min_length=1, max_length=500)]
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event of a running job. The same `id` again is the same event, told again."""
+
+    token: str
+    kind: Name
+    data: Raw = msgspec.field(default_factory=_null)
+    id: Name | None = None
+
+
+# -- queues ---------------------------------------------------------------------------------------
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rate: so many in a second for long, and so many at once after a pause."""
+
+    per_second: Annotated[float, Meta(gt=0, le=1_000_000)]
+    burst: Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class Breaker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """After so many failures in a row nothing is offered for `open_ms`, and then so many probes."""
+
+    failures_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 5
+    open_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] = 30 * SECOND_MS
+    probes: Annotated[int, Meta(ge=1, le=1_000)] = 1
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a queue; what is left out keeps its value, or in a new queue has the default."""
+
+    depth_max: Count | UnsetType = UNSET
+    rate: Bucket | UnsetType | None = UNSET
+    rate_per_tenant: Bucket | UnsetType | None = UNSET
+    retry: Retry | UnsetType = UNSET
+    breaker: Breaker | UnsetType | None = UNSET
+    offer_ms: Annotated[int, Meta(ge=100, le=HOUR_MS)] | UnsetType = UNSET
+    lease_ms: Annotated[int, Meta(ge=1_000, le=DAY_MS)] | UnsetType = UNSET
+    timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | UnsetType = UNSET
+    derive_keys: bool | UnsetType = UNSET
+    key_ttl_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | UnsetType = UNSET
+    strict: bool | UnsetType = UNSET
+    retention_ms: Wait | UnsetType = UNSET
+    dead_retention_ms: Wait | UnsetType = UNSET
+    events_max: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType = UNSET
+
+    def over(self, settings: JobQueueSettings) -> JobQueueSettings:
+        """Put these settings over others."""
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        for name, kind in (
+            ("rate", Rate),
+            ("rate_per_tenant", Rate),
+            ("retry", RetryPolicy),
+            ("breaker", BreakerPolicy),
+        ):
+            if given.get(name) is not None:
+                given[name] = kind(**msgspec.structs.asdict(given[name]))
+        return msgspec.structs.replace(settings, **given)
+
+
+class NewQueue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A queue to be made."""
+
+    name: QueueName
+    settings: Settings = Settings()
+
+
+class QueueChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """New settings of a queue; with `revision`, only if nobody has changed it since."""
+
+    settings: Settings
+    revision: Count | None = None
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs of a queue are meant, how many of them a second, and whether they are only to be counted."""
+
+    task: Name | None = None
+    tenant: MaybeEmptyName | None = None
+    tag: Name | None = None
+    failure_kind: Name | None = None
+    enqueued_from_ms: Instant | None = None
+    enqueued_before_ms: Instant | None = None
+    rate: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    dry_run: bool = False
+
+
+class LooseRequeue(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead jobs to queue again: one, or all of a queue."""
+
+    id: str | None = None
+    queue: QueueName = "default"
+
+
+# -- schedules ------------------------------------------------------------------------------------
+
+
+class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When to enqueue a job: by a cron expression in a time zone, or by an interval."""
+
+    queue: QueueName
+    job: Job
+    cron: Name | None = None
+    zone: Name = "UTC"
+    interval_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | None = None
+    paused: bool = False
+
+
+class NewSchedule(ScheduleChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule and its name."""
+
+    name: QueueName
+
+
+def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id: str = "") -> JobRequest:
+    """Make what came over the wire a request of the domain."""
+    if isinstance(job, LooseJob):
+        return JobRequest(
+            task=job.task,
+            payload=bytes(job.payload),
+            delay_ms=job.delay_ms,
+            tenant=job.tenant,
+            trace=trace,
+            correlation_id=correlation_id,
+        )
+    concurrency = job.concurrency
+    new = job if isinstance(job, NewJob) else None
+    return JobRequest(
+        task=job.task,
+        payload=bytes(job.payload),
+        delay_ms=0 if new is None else new.delay_ms,
+        run_at_ms=None if new is None else new.run_at_ms,
+        priority=job.priority,
+        tenant=job.tenant,
+        group=job.group,
+        concurrency_key=None if concurrency is None else concurrency.key,
+        concurrency_width=1 if concurrency is None else concurrency.width,
+        timeout_ms=job.timeout_ms,
+        retry=None if job.retry is None else job.retry.policy(),
+        unique_key=job.unique_key,
+        tags=tuple(job.tags),
+        trace=trace,
+        correlation_id=correlation_id,
+        idempotency_key=None if new is None else new.idempotency_key,
+    )

@@ -1,0 +1,48 @@
+"""Lease tokens: the text by which a worker names the attempt that it reports on."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from uuid import UUID
+
+from penstock.domain.job import Lease
+from penstock.domain.job_errors import LeaseTokenInvalid
+
+_LAYOUT = struct.Struct(">B16sIQ")
+_VERSION = 1
+_TAG_BYTES = 13
+"""With these a token has a length that base64 needs no padding for."""
+_PURPOSE = b"lease-token"
+
+
+class LeaseTokens:
+    """Writes and reads tokens. The tag keeps anybody from making one: whoever has it may report on the job."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._keyed = hashlib.blake2b(key=secret, digest_size=_TAG_BYTES, person=_PURPOSE)
+
+    def encode(self, lease: Lease) -> str:
+        """Write a token."""
+        payload = _LAYOUT.pack(_VERSION, bytes.fromhex(lease.job_id.replace("-", "")), lease.attempt, lease.fence)
+        return base64.urlsafe_b64encode(payload + self._tag(payload)).decode()
+
+    def decode(self, token: str) -> Lease:
+        """Read a token back; raises `LeaseTokenInvalid` for what `encode` did not write."""
+        try:
+            raw = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raw = b""
+        payload, tag = raw[: _LAYOUT.size], raw[_LAYOUT.size :]
+        if len(payload) < _LAYOUT.size or not hmac.compare_digest(tag, self._tag(payload)):
+            raise LeaseTokenInvalid("This is not a lease token that was given out here.")
+        _, job_id, attempt, fence = _LAYOUT.unpack(payload)
+        return Lease(str(UUID(bytes=job_id)), attempt, fence)
+
+    def _tag(self, payload: bytes) -> bytes:
+        keyed = self._keyed.copy()
+        keyed.update(payload)
+        return keyed.digest()

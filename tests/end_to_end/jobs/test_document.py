@@ -1,0 +1,68 @@
+"""The OpenAPI document is true: what it says can be asked for is answered, and never by a failure of the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
+
+from tests.end_to_end.jobs.api import Api
+from tests.end_to_end.running import STOP_TIMEOUT_S
+
+EXAMPLES = 8
+"""For each operation; always the same ones."""
+
+
+def test_the_document_names_every_place(api: Api) -> None:
+    document = api.client.get("/openapi.json").json()
+    operations = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+    assert {"POST /v1/jobs", "POST /v1/dequeue", "POST /v1/leases/{token}/complete", "GET /v1/jobs/{id}"} <= operations
+    assert len(operations) >= 40
+    accepted = document["paths"]["/v1/jobs"]["post"]["responses"]["202"]["content"]["application/json"]["schema"]
+    assert accepted == {"$ref": "#/components/schemas/Accepted"}
+    assert document["components"]["schemas"]["NewJob"]["properties"]["priority"]["maximum"] == 9
+    assert "swagger" in api.client.get("/docs").text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_nothing_that_can_be_asked_for_fails_the_server(api: Api, mode: GenerationMode) -> None:
+    schema = schemathesis.openapi.from_dict(api.client.get("/openapi.json").json())
+    asked = 0
+    for result in schema.get_all_operations():
+        assert isinstance(result, Ok), result
+        operation = result.ok()
+        try:
+            strategy = operation.as_strategy(generation_mode=mode)
+            ask_all(api, strategy)
+        except hypothesis.errors.Unsatisfiable:
+            assert mode is GenerationMode.NEGATIVE  # Nothing is wrong where nothing is asked for.
+        else:
+            asked += 1
+    assert asked > 20
+
+
+def ask_all(api: Api, strategy: st.SearchStrategy[schemathesis.Case[Any]]) -> None:
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def ask(case: schemathesis.Case[Any]) -> None:
+        if isinstance(case.body, dict) and "wait_ms" in case.body:
+            case.body["wait_ms"] = 0
+        answer = case.call(base_url=str(api.client.base_url), timeout=STOP_TIMEOUT_S)
+        assert answer.status_code < 500, f"{case.as_curl_command()}: {answer.text}"
+
+    ask()

@@ -1,0 +1,275 @@
+"""A state machine that lives the lives of jobs at random, in a store and in the model at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.domain.failpoints import Failpoints
+from penstock.domain.job import Failure, JobDraft, JobState, Lane, Lease
+from penstock.domain.job_errors import JobStateConflict
+from penstock.domain.job_queue import JobQueue, JobQueueSettings
+from penstock.domain.limits import Limits
+from penstock.domain.operation import JobFilter
+from penstock.domain.retry import RetryPolicy
+from penstock.store.job_port import (
+    Accept,
+    Complete,
+    Enqueued,
+    Fail,
+    Heartbeat,
+    JobStore,
+    Release,
+    Report,
+    Reported,
+    Snooze,
+)
+from penstock.testing import CountedIds, ManualClock
+from tests.simulation.job_model import JobModel, ModelJob
+
+if TYPE_CHECKING:
+    from penstock.store.port import Store
+    from tests.support.stores import Opener
+
+T = TypeVar("T")
+
+RETRY = RetryPolicy(attempts_max=3, losses_max=2, backoff_ms=1_000, jitter=False)
+QUEUES = {
+    "plain": JobQueueSettings(retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, depth_max=12),
+    "strict": JobQueueSettings(
+        retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, strict=True, key_ttl_ms=30_000
+    ),
+}
+LANES = (
+    None,
+    None,
+    Lane(key="g", ordered=True),
+    Lane(key="h", ordered=True),
+    Lane(key="g", width=1),
+    Lane(key="k", width=2),
+)
+ROUNDS_MAX = 200
+LISTED_MAX = 500
+
+drafts = st.fixed_dictionaries(
+    {
+        "lane": st.sampled_from(LANES),
+        "tenant": st.sampled_from(("", "", "a", "b")),
+        "priority": st.sampled_from((4, 4, 4, 9, 0)),
+        "delay_ms": st.sampled_from((0, 0, 0, 3_000)),
+        "unique_key": st.sampled_from((None, None, None, "u")),
+        "timeout_ms": st.sampled_from((None, None, 6_000)),
+        "retry": st.sampled_from((None, None, RetryPolicy(attempts_max=1, losses_max=1))),
+    }
+)
+keys = st.sampled_from((None, None, b"1" * 32, b"2" * 32))
+names = st.sampled_from(("plain", "plain", "plain", "strict"))
+picks = st.integers(0, 1_000)
+
+REPORTS: dict[str, Callable[[Lease], Report]] = {
+    "accept": Accept,
+    "heartbeat": Heartbeat,
+    "complete": Complete,
+    "fail": lambda lease: Fail(lease, Failure(kind="x")),
+    "fail for good": lambda lease: Fail(lease, Failure(kind="x", permanent=True)),
+    "fail for long": lambda lease: Fail(lease, Failure(kind="x", retry_after_ms=9_000)),
+    "release": Release,
+    "snooze": lambda lease: Snooze(lease, 4_000),
+}
+
+
+class JobMachine(RuleBasedStateMachine):
+    """Every rule calls the store, shows the answer to the model, and asserts that the two still agree."""
+
+    place: ClassVar[Callable[[], tuple[Opener, Callable[[], None]]]]
+    """Makes an empty place for a store, and what removes it again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.opener, self.remove = type(self).place()
+        self.clock = ManualClock()
+        self.ids = CountedIds()
+        self.model = JobModel()
+        self.queues: dict[str, JobQueue] = {}
+        self.leases: list[Lease] = []
+        self.drafted = 0
+        self.store: Store | None = None
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(asyncio.wait_for(call, timeout=20))
+
+    @property
+    def jobs(self) -> JobStore:
+        assert self.store is not None
+        return self.store.jobs
+
+    def open(self) -> None:
+        opened = self.opener(clock=self.clock, ids=self.ids, limits=Limits(), failpoints=Failpoints())
+        self.store = self.run(opened)
+
+    def teardown(self) -> None:
+        try:
+            if self.store is not None:
+                self.run(self.store.close())
+        finally:
+            self.loop.close()
+            self.remove()
+
+    @initialize()
+    def create_queues(self) -> None:
+        self.open()
+        self.model.now_ms = self.clock.now_ms()
+        for name, settings in QUEUES.items():
+            self.queues[name], _ = self.run(self.jobs.create_queue(name, settings))
+
+    # -- rules ------------------------------------------------------------------------------------
+
+    @rule(name=names, wanted=st.lists(st.tuples(drafts, keys, st.booleans()), min_size=1, max_size=4))
+    def enqueue(self, name: str, wanted: list[tuple[dict[str, Any], bytes | None, bool]]) -> None:
+        made = []
+        for fields, key, other in wanted:
+            self.drafted += 1
+            made.append(
+                JobDraft(
+                    id=f"job-{self.drafted:04}",
+                    task="t",
+                    payload=b"{}",
+                    idempotency_key=key,
+                    fingerprint=b"other" if other and self.drafted % 4 == 0 else b"one",
+                    **fields,
+                )
+            )
+        answers = self.run(self.jobs.enqueue(self.queues[name], made))
+        got = [answer if isinstance(answer, Enqueued) else type(answer) for answer in answers]
+        assert got == self.model.enqueue(self.queues[name], made)
+
+    @rule(name=names, count=st.integers(1, 6))
+    def offer(self, name: str, count: int) -> None:
+        queue = self.queues[name]
+        answer = self.run(self.jobs.offer(queue, count=count, worker="w"))
+        self.model.lapse_all(queue)
+        self.model.offered(queue, count, answer.offers)
+        self.leases += [offer.lease for offer in answer.offers]
+        if not answer.offers:
+            due = [job.due_at_ms for job in self.model.jobs if job.queue.id == queue.id and job.due_at_ms is not None]
+            assert answer.next_in_ms == (min(due) - self.model.now_ms if due else None)
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=picks)
+    def accept(self, pick: int) -> None:
+        self.say([("accept", pick | 1)])
+
+    @precondition(lambda self: self.leases)
+    @rule(said=st.lists(st.tuples(st.sampled_from(sorted(REPORTS)), picks), min_size=1, max_size=4))
+    def report(self, said: list[tuple[str, int]]) -> None:
+        self.say(said)
+
+    def say(self, said: list[tuple[str, int]]) -> None:
+        """Report on leases: half of them late ones."""
+        reports = []
+        for how, pick in said:
+            among = self.leases[-5:] if pick % 2 else self.leases
+            reports.append(REPORTS[how](among[pick // 2 % len(among)]))
+        answers = self.run(self.jobs.report(reports))
+        got = [answer if isinstance(answer, Reported) else type(answer) for answer in answers]
+        assert got == [self.model.report(self.named(one.lease.job_id), one) for one in reports]
+
+    def named(self, job_id: str) -> ModelJob:
+        return next(job for job in self.model.jobs if job.draft.id == job_id)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(pick=picks, what=st.sampled_from(("cancel", "retry")))
+    def intervene(self, pick: int, what: str) -> None:
+        job = self.model.jobs[pick % len(self.model.jobs)]
+        done = self.model.cancel(job) if what == "cancel" else self.model.retry(job)
+        verb = self.jobs.cancel if what == "cancel" else self.jobs.retry
+        try:
+            answer = self.run(verb(job.draft.id))
+        except JobStateConflict:
+            assert not done
+        else:
+            assert done
+            assert answer.state is job.state
+
+    @rule(ms=st.sampled_from((1, 999, 1_000, 3_000, 5_000, 8_000, 40_000)))
+    def time_passes(self, ms: int) -> None:
+        self.run(self.clock.advance(ms=ms))
+        self.model.now_ms = self.clock.now_ms()
+
+    @rule()
+    def advance(self) -> None:
+        next_in_ms = self.run(self.jobs.advance())
+        self.model.lapse_all()
+        due_at_ms = self.model.next_due_ms()
+        assert next_in_ms == (None if due_at_ms is None else due_at_ms - self.model.now_ms)
+
+    @rule()
+    def restart(self) -> None:
+        assert self.store is not None
+        self.run(self.store.close())
+        self.open()
+
+    @rule()
+    def everything_ends(self) -> None:
+        """Whatever happened, all jobs come to their ends if workers only work."""
+        for _ in range(ROUNDS_MAX):
+            if not any(job.unfinished for job in self.model.jobs):
+                return
+            for queue in self.queues.values():
+                answer = self.run(self.jobs.offer(queue, count=5, worker="w"))
+                self.model.lapse_all(queue)
+                self.model.offered(queue, 5, answer.offers)
+                for offer in answer.offers:
+                    self.leases.append(offer.lease)
+                    self.say_now(Accept(offer.lease))
+                    self.say_now(Complete(offer.lease))
+            due_at_ms = self.model.next_due_ms()
+            if due_at_ms is not None:
+                self.time_passes(max(due_at_ms - self.model.now_ms, 0))
+        raise AssertionError("a job is stuck")
+
+    def say_now(self, said: Report) -> None:
+        [answer] = self.run(self.jobs.report([said]))
+        assert answer == self.model.report(self.named(said.lease.job_id), said)
+
+    # -- what must hold after every step ----------------------------------------------------------
+
+    @invariant()
+    def jobs_agree(self) -> None:
+        if not self.queues:
+            return
+        found = self.run(self.jobs.jobs(JobFilter(), limit=LISTED_MAX))
+        assert len(found) == len(self.model.jobs)
+        for job, kept in zip(reversed(found), self.model.jobs, strict=True):
+            assert (
+                job.id,
+                job.state,
+                job.due_at_ms,
+                job.attempts,
+                job.failures,
+                job.losses,
+                job.cancel_requested,
+                job.finished_at_ms,
+            ) == (
+                kept.draft.id,
+                kept.state,
+                kept.due_at_ms,
+                kept.attempts,
+                kept.failures,
+                kept.losses,
+                kept.cancel_requested,
+                kept.finished_at_ms,
+            )
+
+    @invariant()
+    def counts_agree(self) -> None:
+        for queue in self.queues.values():
+            counts = self.run(self.jobs.counts(queue))
+            expected: Counter[JobState] = Counter(job.state for job in self.model.jobs if job.queue.id == queue.id)
+            assert {state: number for state, number in counts.by_state.items() if number} == expected

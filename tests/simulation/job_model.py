@@ -1,0 +1,264 @@
+"""A plain model of jobs: what is true of each, in lists and dictionaries, without indexes, places or locks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState, Lease, Offer
+from penstock.domain.job_errors import (
+    IdempotencyKeyNeeded,
+    IdempotencyKeyReused,
+    JobError,
+    JobRefused,
+    JobStateConflict,
+    LeaseLost,
+)
+from penstock.domain.job_queue import JobQueue
+from penstock.domain.retry import RetryPolicy, backoff_ms
+from penstock.store.job_port import (
+    Accept,
+    Complete,
+    Enqueued,
+    Fail,
+    Heartbeat,
+    Release,
+    Report,
+    Reported,
+    Snooze,
+)
+
+Expected = Reported | type[JobError]
+
+
+@dataclass(eq=False)
+class ModelJob:
+    """One job."""
+
+    draft: JobDraft
+    queue: JobQueue
+    state: JobState
+    due_at_ms: int | None
+    attempts: int = 0
+    failures: int = 0
+    losses: int = 0
+    fence: int = 0
+    times_out_at_ms: int | None = None
+    cancel_requested: bool = False
+    finished_at_ms: int | None = None
+    ended: dict[int, tuple[type[Report], Reported]] = field(default_factory=dict)
+    """By fence: the report that ended the attempt, and its answer."""
+
+    @property
+    def retry(self) -> RetryPolicy:
+        return self.draft.retry or self.queue.settings.retry
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state not in TERMINAL
+
+    def told(self) -> Reported:
+        return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts)
+
+
+class JobModel:
+    """All jobs, in the order of enqueueing."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.jobs: list[ModelJob] = []
+        self._keys: dict[tuple[int, bytes], tuple[int, bytes, ModelJob]] = {}
+
+    # -- enqueueing -------------------------------------------------------------------------------
+
+    def enqueue(self, queue: JobQueue, drafts: list[JobDraft]) -> list[Enqueued | type[JobError]]:
+        answers = [self._enqueue(queue, draft) for draft in drafts]
+        # All are told where the jobs are in the end.
+        return [
+            Enqueued(answer[0].draft.id, answer[0].state, *answer[1:]) if isinstance(answer, tuple) else answer
+            for answer in answers
+        ]
+
+    def _enqueue(self, queue: JobQueue, draft: JobDraft) -> tuple[ModelJob, bool, bool] | type[JobError]:
+        key = draft.idempotency_key
+        if key is not None:
+            expires_at_ms, fingerprint, found = self._keys.get((queue.id, key), (0, b"", None))
+            if found is not None and expires_at_ms > self.now_ms:
+                return (found, False, False) if fingerprint == draft.fingerprint else IdempotencyKeyReused
+        elif queue.settings.strict:
+            return IdempotencyKeyNeeded
+        mine = [job for job in self.jobs if job.queue.id == queue.id]
+        holders = [job for job in mine if job.unfinished and job.draft.unique_key == draft.unique_key is not None]
+        if not holders and sum(job.state in WAITING for job in mine) >= queue.settings.depth_max:
+            return JobRefused
+        if holders:
+            [job] = holders
+        else:
+            due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
+            job = ModelJob(draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms)
+            self.jobs.append(job)
+        if key is not None:
+            self._keys[queue.id, key] = (self.now_ms + queue.settings.key_ttl_ms, draft.fingerprint, job)
+        return job, not holders, bool(holders)
+
+    # -- offering ---------------------------------------------------------------------------------
+
+    def eligible(self, queue: JobQueue) -> list[ModelJob]:
+        """The jobs of which at least one more may be offered."""
+        return [job for job in self.jobs if job.queue.id == queue.id and self._may_go(job)]
+
+    def _may_go(self, job: ModelJob) -> bool:
+        lane = job.draft.lane
+        if job.state is not JobState.QUEUED:
+            return False
+        if lane is None:
+            return True
+        others = [
+            one for one in self.jobs if one.queue.id == job.queue.id and one.draft.lane == lane and one is not job
+        ]
+        if lane.ordered:
+            before = self.jobs[: self.jobs.index(job)]
+            return not any(one.unfinished for one in others if one in before) and not any(
+                one.state in IN_FLIGHT for one in others
+            )
+        return sum(one.state in IN_FLIGHT for one in others) < lane.width
+
+    def offered(self, queue: JobQueue, count: int, offers: list[Offer]) -> None:
+        """Check offers, and make them."""
+        assert len(offers) <= count
+        by_id = {job.draft.id: job for job in self.jobs}
+        plain = [job for job in self.eligible(queue) if job.draft.lane is None]
+        shares: dict[str, int] = {job.draft.tenant: 0 for job in self.eligible(queue)}
+        for offer in offers:
+            job = by_id[offer.lease.job_id]
+            assert self._may_go(job), f"{job} was not to be offered"
+            job.state, job.fence = JobState.OFFERED, job.fence + 1
+            job.due_at_ms = self.now_ms + queue.settings.offer_ms
+            assert offer.lease == Lease(job.draft.id, job.attempts + 1, job.fence)
+            assert offer.accept_by_ms == job.due_at_ms
+            shares[job.draft.tenant] += 1
+        left = self.eligible(queue)
+        assert len(offers) == count or not left, f"{left[0]} was to be offered"
+        for given in (job for job in plain if job.state is JobState.OFFERED):
+            for kept in (job for job in plain if job.state is JobState.QUEUED):
+                if given.draft.tenant == kept.draft.tenant:
+                    assert self._urgency(given) < self._urgency(kept)
+        for tenant in {job.draft.tenant for job in left}:
+            assert max(shares.values()) <= shares[tenant] + 1, f"{tenant!r} got less than its share"
+
+    def _urgency(self, job: ModelJob) -> tuple[int, int]:
+        return -job.draft.priority, self.jobs.index(job)
+
+    # -- what comes due ---------------------------------------------------------------------------
+
+    def lapse(self, job: ModelJob) -> None:
+        """Give effect to what has come due for a job."""
+        if job.due_at_ms is None or job.due_at_ms > self.now_ms:
+            return
+        if job.state is not JobState.RUNNING:
+            job.state, job.due_at_ms = JobState.QUEUED, None
+            return
+        assert job.times_out_at_ms is not None
+        timed_out = job.times_out_at_ms <= self.now_ms
+        job.failures += timed_out
+        job.losses += not timed_out
+        number, most = (job.failures, job.retry.attempts_max) if timed_out else (job.losses, job.retry.losses_max)
+        self._end(job, number, dead=job.queue.settings.strict or number >= most, at_least_ms=0)
+
+    def lapse_all(self, queue: JobQueue | None = None) -> None:
+        for job in self.jobs:
+            if queue is None or job.queue.id == queue.id:
+                self.lapse(job)
+
+    def next_due_ms(self) -> int | None:
+        return min((job.due_at_ms for job in self.jobs if job.due_at_ms is not None), default=None)
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def report(self, job: ModelJob, said: Report) -> Expected:
+        if job.state in IN_FLIGHT:
+            self.lapse(job)
+        lease = said.lease
+        if job.state is JobState.OFFERED and lease.fence == job.fence:
+            return self._answer_offer(job, said)
+        if job.state is JobState.RUNNING and lease.fence == job.fence:
+            answer = self._answer_attempt(job, said)
+            if not isinstance(said, Accept | Heartbeat):
+                job.ended[lease.fence] = (type(said), answer)
+            return answer
+        ended = job.ended.get(lease.fence)
+        if ended is not None and ended[0] is type(said):
+            return ended[1]
+        back = job.state is JobState.QUEUED and job.fence == lease.fence and lease.attempt == job.attempts + 1
+        return job.told() if back and isinstance(said, Release) else LeaseLost
+
+    def _answer_offer(self, job: ModelJob, said: Report) -> Expected:
+        if isinstance(said, Release):
+            job.state, job.due_at_ms = JobState.QUEUED, None
+        elif isinstance(said, Accept):
+            job.state, job.attempts = JobState.RUNNING, job.attempts + 1
+            job.times_out_at_ms = self.now_ms + (job.draft.timeout_ms or job.queue.settings.timeout_ms)
+            self._extend(job)
+        else:
+            return JobStateConflict
+        return job.told()
+
+    def _answer_attempt(self, job: ModelJob, said: Report) -> Reported:
+        match said:
+            case Heartbeat():
+                self._extend(job)
+            case Complete():
+                self._finish(job, JobState.SUCCEEDED)
+            case Fail(failure=failure):
+                job.failures += 1
+                dead = failure.permanent or job.failures >= job.retry.attempts_max
+                self._end(job, job.failures, dead=dead, at_least_ms=failure.retry_after_ms or 0)
+            case Release() if not job.cancel_requested:
+                job.state, job.due_at_ms = JobState.QUEUED, None
+            case Snooze(delay_ms=delay_ms) if not job.cancel_requested:
+                job.state, job.due_at_ms = JobState.SCHEDULED, self.now_ms + delay_ms
+            case Release() | Snooze():
+                self._finish(job, JobState.CANCELLED)
+        return job.told()
+
+    def _extend(self, job: ModelJob) -> None:
+        assert job.times_out_at_ms is not None
+        job.due_at_ms = min(self.now_ms + job.queue.settings.lease_ms, job.times_out_at_ms)
+
+    def _end(self, job: ModelJob, number: int, *, dead: bool, at_least_ms: int) -> None:
+        if job.cancel_requested:
+            self._finish(job, JobState.CANCELLED)
+        elif dead:
+            self._finish(job, JobState.DEAD)
+        else:
+            job.state = JobState.RETRYING
+            job.due_at_ms = self.now_ms + backoff_ms(job.retry, number, lambda: 1.0, at_least_ms)
+
+    def _finish(self, job: ModelJob, state: JobState) -> None:
+        job.state, job.due_at_ms, job.finished_at_ms = state, None, self.now_ms
+
+    # -- what somebody asks for -------------------------------------------------------------------
+
+    def cancel(self, job: ModelJob) -> bool:
+        """Cancel a job, and tell whether that can be done."""
+        if job.state in IN_FLIGHT:
+            self.lapse(job)
+        if job.state is JobState.RUNNING:
+            job.cancel_requested = True
+        elif job.unfinished:
+            self._finish(job, JobState.CANCELLED)
+        return job.state not in (JobState.SUCCEEDED, JobState.DEAD)
+
+    def retry(self, job: ModelJob) -> bool:
+        """Queue a job again, and tell whether that can be done."""
+        if job.state in IN_FLIGHT:
+            self.lapse(job)
+        if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
+            return False
+        if not job.unfinished:
+            rivals = [one for one in self.jobs if one.unfinished and one.queue.id == job.queue.id]
+            if any(one.draft.unique_key == job.draft.unique_key is not None for one in rivals):
+                return False
+            job.failures = job.losses = 0
+            job.cancel_requested, job.finished_at_ms = False, None
+        job.state, job.due_at_ms = JobState.QUEUED, None
+        return True

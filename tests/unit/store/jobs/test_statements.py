@@ -1,0 +1,75 @@
+"""The statements of jobs: in both dialects, and none that walks over a whole table."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import apsw
+import pytest
+
+from penstock.store.jobs.statements import Dialect, statements
+
+SQLITE = statements(Dialect.SQLITE)
+
+SMALL = {
+    "json_each",
+    "job_queue",
+    "q",  # Queues.
+    "job_removed",  # Read from its beginning, and limited.
+    "job_lane USING COVERING INDEX job_lane_empty",
+    "job_breaker USING INDEX job_breaker_closed",
+}
+"""What may be walked over: arguments, queues, and indexes of what is to be removed."""
+
+_COMMENT = re.compile(r"--.*")
+_PARAMETER = re.compile(r"\?(\d+)")
+
+
+@pytest.fixture(scope="module")
+def db() -> apsw.Connection:
+    db = apsw.Connection(":memory:")
+    db.execute((resources.files("penstock.store.sqlite") / "jobs_schema.sql").read_text(encoding="utf-8"))
+    return db
+
+
+def plan(db: apsw.Connection, statement: str) -> list[str]:
+    text = _COMMENT.sub("", statement)
+    parameters = max((int(number) for number in _PARAMETER.findall(text)), default=0)
+    return [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {text}", (None,) * parameters)]
+
+
+def walked(db: apsw.Connection, statement: str) -> set[str]:
+    """The tables of which every row is visited, but for those that are small."""
+    own = set(re.findall(r"(?:CO-ROUTINE|MATERIALIZE) (\w+)", "\n".join(plan(db, statement))))
+    scans = {step.removeprefix("SCAN ") for step in plan(db, statement) if step.startswith("SCAN ")}
+    return {
+        scan
+        for scan in scans
+        if scan not in SMALL | own and not scan.startswith(("CONSTANT", "json_each ", "q ", "d VIRTUAL"))
+    }
+
+
+@pytest.mark.parametrize("name", SQLITE)
+def test_no_statement_walks_over_a_whole_table(db: apsw.Connection, name: str) -> None:
+    assert walked(db, SQLITE[name]) == set()
+
+
+def test_a_walk_is_noticed(db: apsw.Connection) -> None:
+    assert walked(db, "SELECT id FROM job WHERE tenant = ?1") == {"job"}
+
+
+@pytest.mark.parametrize(
+    "name", ["positions_by_state", "positions_by_tag", "positions_of_any", "jobs_ahead", "dead_page", "events_after"]
+)
+def test_pages_are_not_sorted(db: apsw.Connection, name: str) -> None:
+    assert not [step for step in plan(db, SQLITE[name]) if "TEMP B-TREE" in step]
+
+
+def test_both_dialects_have_the_same_statements() -> None:
+    postgres = statements(Dialect.POSTGRES)
+    assert postgres.keys() == SQLITE.keys()
+    for name, text in postgres.items():
+        assert set(re.findall(r"\$(\d+)", text)) == set(_PARAMETER.findall(SQLITE[name])), name
+        assert "[sqlite]" not in text
+        assert "[postgres]" not in SQLITE[name]
