@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml requirements.lock requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-run: setup ## Serve SQS on 127.0.0.1:9324, kept in ./data/penstock.db
+run: setup ## Serve queues and jobs on 127.0.0.1:9324, kept in ./data/penstock.db
 	@mkdir -p data
 	$(BIN)/penstock serve --host 127.0.0.1 --port 9324 --store sqlite:./data/penstock.db $(ARGS)
 
