@@ -37,10 +37,10 @@ run: setup ## Serve queues and jobs on 127.0.0.1:9324, kept in ./data/penstock.d
 	$(BIN)/penstock serve --host 127.0.0.1 --port 9324 --store sqlite:./data/penstock.db $(ARGS)
 
 test: setup ## Run every test
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist=worksteal $(ARGS)
 
 test-fast: setup ## Run the tests that are not marked slow
-	$(BIN)/pytest -n $(WORKERS) -m "not slow" $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist=worksteal -m "not slow" $(ARGS)
 
 check: lint types contracts test ## Run everything that must pass before a merge
 

@@ -24,9 +24,9 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.drop_database(database)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
 def shared_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server process on a store of each kind for all tests of a module, each with queues of its own."""
+    """A server process on a store of each kind for all tests that stop no server, each with queues of its own."""
     folder = tmp_path_factory.mktemp("shared")
     if request.param == "sqlite":
         with RunningServer(folder, "--port", "0", "--store", f"sqlite:{folder / 'penstock.db'}") as running:
@@ -41,8 +41,8 @@ def shared_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def queue_name(request: pytest.FixtureRequest) -> str:
-    """A name of a test's own: what it is called, and a digest of which of its cases it is."""
-    case = hashlib.sha256(request.node.name.encode()).hexdigest()[:8]
+    """A name of a test's own: what it is called, and a digest of where it is and which of its cases it is."""
+    case = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:8]
     return f"{request.node.originalname[:60]}-{case}"
 
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ STOP_TIMEOUT_S = 20.0
 CLIENT_TIMEOUT_S = 120.0
 """How long another program may take. Some of them take seconds to start where nothing else goes on."""
 REGION = "eu-central-1"
+_SESSION = boto3.session.Session(aws_access_key_id="any", aws_secret_access_key="any")
+"""One for all clients: it reads the model of SQS once, which takes longer than most tests."""
+_MAKING_A_CLIENT = threading.Lock()
+"""A session is not for several threads; the clients that it makes are."""
 QUICK_RETRIES = Config(retries={"total_max_attempts": 2})
 
 
@@ -69,10 +74,8 @@ class RunningServer:
 
     def sqs(self, **settings: Any) -> Any:
         """Make a stock boto3 client of it."""
-        # A session of its own: the default one is not for several threads.
-        return boto3.session.Session(aws_access_key_id="any", aws_secret_access_key="any").client(
-            "sqs", endpoint_url=self.url, region_name=REGION, config=QUICK_RETRIES, **settings
-        )
+        with _MAKING_A_CLIENT:
+            return _SESSION.client("sqs", endpoint_url=self.url, region_name=REGION, config=QUICK_RETRIES, **settings)
 
     def connect(self) -> socket.socket:
         """Open a bare connection to it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 QUICK = settings(
-    max_examples=40,
+    max_examples=10,
     stateful_step_count=40,
     derandomize=True,
     database=None,
@@ -13,4 +13,7 @@ QUICK = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
+"""A look at each machine for `make test-fast`: some seconds."""
+
 DEEP = settings(QUICK, max_examples=100, stateful_step_count=60)
+"""What decides whether a change is good; always run before a merge."""

@@ -14,7 +14,7 @@ def machine(place: Place) -> type[StoreMachine]:
     return type("StoreMachine", (StoreMachine,), {"place": staticmethod(place)})
 
 
-@pytest.mark.timeout(900)  # It takes some ten seconds; a failure takes minutes to be made small.
+@pytest.mark.timeout(900)  # It takes a few seconds; a failure takes minutes to be made small.
 def test_store_agrees_with_the_model(place: Place) -> None:
     run_state_machine_as_test(machine(place), settings=QUICK)
 

@@ -10,15 +10,15 @@ from tests.simulation.conftest import Place
 from tests.simulation.job_machine import JobMachine
 from tests.simulation.profiles import DEEP, QUICK
 
-EXAMPLES = 50
-EXAMPLES_ON_POSTGRES = 10
+EXAMPLES = 20
+EXAMPLES_ON_POSTGRES = 4
 
 
 def machine(place: Place) -> type[JobMachine]:
     return type("JobMachine", (JobMachine,), {"place": staticmethod(place)})
 
 
-@pytest.mark.timeout(400)  # It takes some ten seconds; a failure takes minutes to be made small.
+@pytest.mark.timeout(400)  # It takes a few seconds; a failure takes minutes to be made small.
 def test_jobs_agree_with_the_model(request: pytest.FixtureRequest, place: Place) -> None:
     # Where each step is a conversation with a server, fewer of them.
     examples = EXAMPLES_ON_POSTGRES if "postgres" in request.node.name else EXAMPLES

@@ -32,7 +32,7 @@ def database(postgres_server: PostgresServer) -> Iterator[Opener]:
     database.drop()
 
 
-@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("nodes", [2, pytest.param(3, marks=pytest.mark.slow)])
 async def test_nodes_share_the_work(database: Opener, nodes: int) -> None:
     ledger = Ledger()
     victims: list[Victim] = []
@@ -63,6 +63,7 @@ async def open_node(database: Opener) -> Store:
     return await database(clock=SystemClock(), ids=RandomIds(), limits=Limits(), failpoints=Failpoints())
 
 
+@pytest.mark.slow
 def test_a_killed_node_leaves_its_work_to_the_others(postgres_server: PostgresServer) -> None:
     database = postgres_server.create_database()
     url = postgres_server.dsn(database)

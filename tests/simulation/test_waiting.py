@@ -14,7 +14,7 @@ def machine(place: Place) -> type[WaitingMachine]:
     return type("WaitingMachine", (WaitingMachine,), {"place": staticmethod(place)})
 
 
-@pytest.mark.timeout(900)  # It takes some ten seconds; a failure takes minutes to be made small.
+@pytest.mark.timeout(900)  # It takes a few seconds; a failure takes minutes to be made small.
 def test_no_poll_waits_while_there_is_a_message_for_it(place: Place) -> None:
     run_state_machine_as_test(machine(place), settings=QUICK)
 

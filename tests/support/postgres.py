@@ -6,6 +6,7 @@ Usable without pytest: `with PostgresServer() as server: server.dsn(server.creat
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import itertools
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Self
 
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for four calls here.
 
+from tests.support.psql import Psql, SessionLost
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,16 +31,23 @@ VERSIONS = {16: "pginstall", 18: "pginstall18"}
 """Where the wheel keeps each major version."""
 
 DEFAULT_VERSION = 18
-START_TIMEOUT_S = 60.0
-_MEMORY = Path("/dev/shm")
+STARTS_MAX = 3
+"""How often a new server is begun from nothing, each time in another folder, before that counts as a failure."""
+
+START_TIMEOUT_S = 25.0
 STOP_TIMEOUT_S = 60.0
+_MEMORY = Path("/dev/shm")
 
 # The shell ends the server when the pipe to us closes, so even a killed test run leaves none behind.
 _UNTIL_WE_ARE_GONE = '"$@" & echo $!; cat >/dev/null; kill -QUIT $! 2>/dev/null; wait $!'
 
 
 class PostgresUnavailable(RuntimeError):
-    """No server can be run on this machine; the message says why."""
+    """There is no PostgreSQL on this machine; the message says why."""
+
+
+class PostgresDidNotStart(RuntimeError):
+    """There is one, and it did not start; the message holds what it logged."""
 
 
 def find_binaries(version: int = DEFAULT_VERSION) -> Path:
@@ -81,22 +91,15 @@ class PostgresServer:
         self._group: int | None = None
         self._shell: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        # Short, since the name of a unix socket is at most some hundred bytes long. What need not survive a power loss
-        # is kept in memory where there is such a place: a test's database is copied several times faster there.
-        in_memory = not fsync and os.access(_MEMORY, os.W_OK)
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir=_MEMORY if in_memory else None))
-        self.data = self.folder / "data"
+        self._session: Psql | None = None
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._user, self._group = nobody.pw_uid, nobody.pw_gid
-            os.chown(self.folder, self._user, self._group)
-        self.folder.chmod(0o755)
-        try:
-            self._initialize(fsync=fsync)
-            self.start()
-        except BaseException:
-            self.close()
-            raise
+        failures: list[str] = []
+        while not self._begin(failures, fsync=fsync):
+            if len(failures) == STARTS_MAX:
+                told = "\n".join(failures)
+                raise PostgresDidNotStart(f"PostgreSQL {version} did not start in {STARTS_MAX} folders:\n{told}")
 
     def __enter__(self) -> Self:
         return self
@@ -116,12 +119,12 @@ class PostgresServer:
     def create_database(self, template: str = "template1") -> str:
         """Make a new database, empty or a copy of one to which nobody is connected, and return its name."""
         name = next(self._names)
-        self.psql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        self._run(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return name
 
     def drop_database(self, database: str) -> None:
         """Drop a database, ending the sessions that it has."""
-        self.psql(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
+        self._run(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
     def psql(self, statement: str, database: str = "postgres") -> str:
         """Run a statement as the superuser and return what psql prints, without headings."""
@@ -194,6 +197,46 @@ class PostgresServer:
         """Return what the server has logged."""
         return (self.folder / "log").read_text(errors="replace")
 
+    def _run(self, statement: str) -> None:
+        """Run a statement as the superuser, in a session that is kept for the next."""
+        if self._session is not None:
+            try:
+                self._session.run(statement)
+            except SessionLost:  # Ended by a test that ends sessions; the statement was not begun.
+                self._leave()
+            else:
+                return
+        self._session = Psql(str(self.binaries / "psql"), self.dsn())
+        self._session.run(statement)
+
+    def _leave(self) -> None:
+        """End the session that is kept, if there is one."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _begin(self, failures: list[str], *, fsync: bool) -> bool:
+        """Make a folder with data and start on it; if that fails, remove it again and note why."""
+        # Short, since the name of a unix socket is at most some hundred bytes long. What need not survive a power loss
+        # is kept in memory where there is such a place: a test's database is copied several times faster there.
+        in_memory = not fsync and os.access(_MEMORY, os.W_OK)
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir=_MEMORY if in_memory else None))
+        self.data = self.folder / "data"
+        try:
+            if self._user is not None and self._group is not None:
+                os.chown(self.folder, self._user, self._group)
+            self.folder.chmod(0o755)
+            self._initialize(fsync=fsync)
+            self.start()
+        except PostgresDidNotStart as failure:
+            failures.append(f"{self.folder}: {failure}")
+            self.close()
+            return False
+        except BaseException:
+            self.close()
+            raise
+        return True
+
     def _initialize(self, *, fsync: bool) -> None:
         command = [str(self.binaries / "initdb"), "-D", str(self.data), "-U", "postgres"]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C"]
@@ -210,33 +253,32 @@ class PostgresServer:
             extra_groups=None if self._user is None else [],
         )
         if done.returncode != 0:
-            raise PostgresUnavailable(f"initdb failed: {done.stderr.strip()}")
+            raise PostgresDidNotStart(f"initdb ended with {done.returncode}: {done.stderr.strip()}")
 
     def _wait_until_ready(self) -> None:
         status = self.data / "postmaster.pid"
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
-            lines = status.read_text().splitlines() if status.exists() else []
+            lines: list[str] = []
+            with contextlib.suppress(FileNotFoundError):  # Not there yet, or not any more.
+                lines = status.read_text().splitlines()
             if len(lines) >= 8 and lines[7].strip() == "ready" and lines[0] == str(self._pid):
                 return
             if time.monotonic() > deadline_s or not _alive(self._pid):
+                how = "was not ready in time" if _alive(self._pid) else "ended by itself"
                 log = self.log()
                 self._end(signal.SIGKILL)
-                raise PostgresUnavailable(f"the server did not start:\n{log[-2000:]}")
+                raise PostgresDidNotStart(f"it {how}:\n{log[-2000:]}")
             time.sleep(0.01)
 
     def _end(self, how: signal.Signals) -> None:
         assert self._shell is not None, "it is not running"
+        self._leave()
         shell, self._shell = self._shell, None
-        family: list[psutil.Process] = []
-        if _alive(self._pid):
-            postmaster = psutil.Process(self._pid)
-            family = [postmaster, *postmaster.children(recursive=True)]
+        family = _family(self._pid, held=how is signal.SIGKILL)
         for process in family if how is signal.SIGKILL else family[:1]:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(how)
-            except psutil.NoSuchProcess:
-                continue
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while any(_alive(process.pid) for process in family):
             if time.monotonic() > deadline_s:
@@ -248,6 +290,20 @@ class PostgresServer:
         shell.stdin.close()
         shell.wait(timeout=STOP_TIMEOUT_S)
         shell.stdout.close()
+
+
+def _family(pid: int, *, held: bool) -> list[psutil.Process]:
+    """Return a process, if it runs, and all that it started; `held`, it is stopped first, so that it starts no more.
+
+    One that was started after the look would outlive a kill, and keep the data from the next server.
+    """
+    try:
+        eldest = psutil.Process(pid)
+        if held:
+            eldest.suspend()
+        return [eldest, *eldest.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _alive(pid: int) -> bool:

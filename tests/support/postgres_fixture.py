@@ -9,7 +9,7 @@ from tests.support.postgres import PostgresServer, PostgresUnavailable, shared_s
 
 @pytest.fixture(scope="session")
 def postgres_server() -> PostgresServer:
-    """This process's PostgreSQL server (one for each xdist worker); skips with the reason where none can run."""
+    """This process's PostgreSQL server (one for each xdist worker); skips with the reason where there is none."""
     try:
         return shared_server()
     except PostgresUnavailable as error:

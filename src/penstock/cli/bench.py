@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from penstock.cli.bench_flood import bench_flood
 from penstock.cli.bench_jobs import bench_jobs
 from penstock.cli.bench_peers import bench_peers
 from penstock.cli.bench_run import Count, Switch, run_to_end
@@ -17,6 +18,7 @@ app = App(
     name="bench",
     help="Measure the stores and the server. Every figure is from one run on this machine: read it as a ratio.",
 )
+app.command(bench_flood, name="flood")
 app.command(bench_jobs, name="jobs")
 app.command(bench_peers, name="peers")
 app.command(bench_scaling, name="scaling")

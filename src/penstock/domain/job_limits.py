@@ -21,6 +21,8 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     batch_reports_max: int = 500
     offers_max: int = 500
     """How many jobs one call offers, and how much credit one stream may give."""
+    offered_bytes_max: int = 16 * 1_048_576
+    """How much payload one call offers, but for its last stretch; the rest is for the next call."""
     name_length_max: int = 200
     """Of queues, tasks, tenants, keys, tags and workers."""
     tags_max: int = 20

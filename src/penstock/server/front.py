@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from penstock.server.request_head import JOBS
+
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
@@ -19,9 +21,6 @@ _SQS_MESSAGES = re.compile(r"/v1/queues/[^/]+/messages")
 """A look at the messages of an SQS queue, which is not of the job API."""
 
 
-_JOBS = "/v1/"
-
-
 class FastFront:
     """What the fast path answers: SQS, and the frequent requests of the job API."""
 
@@ -31,13 +30,13 @@ class FastFront:
 
     async def answer(self, request: Request) -> Response:
         """Answer a request."""
-        if request.path.startswith(_JOBS):
+        if request.path.startswith(JOBS):
             return await self._jobs.answer_hot(request)
         return await self._sqs.answer(request)
 
     def begin(self, request: Request, reply: Reply) -> bool:
         """Begin to answer a request without a task, if it is one of SQS that can be."""
-        return not request.path.startswith(_JOBS) and self._sqs.begin(request, reply)
+        return not request.path.startswith(JOBS) and self._sqs.begin(request, reply)
 
 
 class Front:

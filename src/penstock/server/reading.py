@@ -12,8 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from penstock.server.answer_bytes import refusal
 from penstock.server.exchange import Exchange
 from penstock.server.patience import Patience
-from penstock.server.request_head import FREQUENT_NAMES, for_jobs, for_sqs, head_bytes, origin_form
+from penstock.server.request_head import FREQUENT_NAMES, JOBS, for_jobs, for_sqs, head_bytes, origin_form
 from penstock.wire.http import Request
+from penstock.wire.jobs.problems import TOO_LARGE, make_problem, problem_response
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from penstock.server.exchange import ConnectionLimits
+    from penstock.wire.http import Response
 
 _log = logging.getLogger(__name__)
 
@@ -232,9 +234,16 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._refuse(431, f"The headers are larger than {self._limits.head_bytes_max} bytes.")
 
     def _refuse_body(self) -> None:
-        self._refuse(413, f"The request is larger than {self._limits.body_bytes_max} bytes.")
+        reason = f"The request is larger than {self._limits.body_bytes_max} bytes."
+        if self._path.startswith(JOBS):
+            self._refuse_with(problem_response(make_problem(TOO_LARGE, reason)))
+        else:
+            self._refuse(413, reason)
 
     def _refuse(self, status: int, reason: str) -> None:
+        self._refuse_with(refusal(status, reason))
+
+    def _refuse_with(self, answer: Response) -> None:
         """Have this as the last answer of the connection, after those that come before it, unless it has one."""
         self._chunks = []
         if self._deaf:
@@ -244,4 +253,4 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
             self._deaf = True
             self.transport.abort()
             return
-        self._enter(Exchange(None, keep_alive=False, response=refusal(status, reason)))
+        self._enter(Exchange(None, keep_alive=False, response=answer))

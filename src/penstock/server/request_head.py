@@ -11,6 +11,9 @@ _SQS_PATH = re.compile(r"/$|/[0-9]{1,12}/|/queue/")
 
 _SQS_METHODS = frozenset({"POST", "GET"})
 
+JOBS = "/v1/"
+"""What the paths of the job API begin with."""
+
 _JOBS_PATH = re.compile(r"/v1/(?:jobs$|dequeue$|leases/)")
 _STREAM = "x-ndjson"
 
@@ -24,7 +27,9 @@ FREQUENT_NAMES = {spelt.encode(): name.lower() for name in _FREQUENT.split() for
 
 def for_sqs(method: str, path: str, fields: dict[str, str]) -> bool:
     """Tell the requests of SQS clients from all others."""
-    return "x-amz-target" in fields or (method in _SQS_METHODS and _SQS_PATH.match(path) is not None)
+    if "x-amz-target" in fields:
+        return not path.startswith(JOBS)
+    return method in _SQS_METHODS and _SQS_PATH.match(path) is not None
 
 
 def for_jobs(method: str, path: str, fields: dict[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.domain.job import JobState, Lane
@@ -89,6 +90,27 @@ async def test_a_probe_of_which_nobody_hears_does_not_hold_it_open(
     assert len(await offer(jobs, queue)) == 2
     await clock.advance(ms=OPEN_MS)
     assert len(await offer(jobs, queue)) == 2
+
+
+@pytest.mark.parametrize("lane", [None, Lane(key="k", width=10)])
+async def test_fewer_probes_than_were_let_pass_do_not_hold_it_open(
+    jobs: JobStore, clock: ManualClock, lane: Lane | None
+) -> None:
+    queue = await make_queue(jobs, breaker=BreakerPolicy(failures_max=3, open_ms=OPEN_MS, probes=4), retry=SLOW)
+    await enqueue(jobs, queue, *(draft(lane=lane) for _ in range(10)))
+    for _ in range(3):
+        await fail_one(jobs, queue)
+    await clock.advance(ms=OPEN_MS)
+    assert len(await offer(jobs, queue, 3)) == 3
+    fewer = msgspec.structs.replace(queue.settings, breaker=BreakerPolicy(failures_max=3, open_ms=OPEN_MS, probes=2))
+    saved = await jobs.save_queue(queue, settings=fewer)
+    assert saved is not None
+    await clock.advance(ms=OPEN_MS)
+    await advance(jobs)
+    assert len(await offer(jobs, saved)) == 1
+    assert await offer(jobs, saved) == []
+    await clock.advance(ms=OPEN_MS)
+    assert len(await offer(jobs, saved)) == 2
 
 
 async def test_success_in_between_and_permanent_failures_do_not_count(jobs: JobStore, queue: JobQueue) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from penstock.domain.job import JobDraft, JobState
 from penstock.domain.job_errors import JobRefused, TooMany
 from penstock.domain.job_queue import JobQueue, Rate
@@ -63,6 +65,20 @@ async def test_a_rate_allows_a_burst_and_then_so_many_a_second(jobs: JobStore, c
     await clock.advance(seconds=60)
     answers = await jobs.enqueue(queue, [draft() for _ in range(5)])
     assert [type(answer) for answer in answers] == [Enqueued] * 3 + [JobRefused] * 2
+
+
+async def test_a_rate_that_was_raised_counts_at_once(jobs: JobStore, clock: ManualClock) -> None:
+    queue = await make_queue(jobs, rate=Rate(per_second=0.001, burst=3))
+    await enqueue(jobs, queue, draft(), draft(), draft())
+    assert await refusal(jobs, queue) == (TooMany.RATE_GLOBAL, 1_000_000)
+    raised = await jobs.save_queue(
+        queue, settings=msgspec.structs.replace(queue.settings, rate=Rate(per_second=10, burst=3))
+    )
+    assert raised is not None
+    await enqueue(jobs, raised)
+    assert await refusal(jobs, raised) == (TooMany.RATE_GLOBAL, 100)
+    await clock.advance(ms=300)
+    await enqueue(jobs, raised, draft(), draft(), draft())
 
 
 async def test_each_tenant_has_a_rate_of_its_own(jobs: JobStore, clock: ManualClock) -> None:

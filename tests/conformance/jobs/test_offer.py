@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import JobState
-from penstock.domain.job_queue import JobQueue
+from penstock.domain.job_limits import JobLimits
+from penstock.domain.job_queue import BreakerPolicy, JobQueue
 from penstock.domain.limits import SECOND_MS
-from penstock.store.job_port import Accept, JobStore, Release
-from penstock.testing import ManualClock
+from penstock.store.job_port import Accept, JobStore, Offers, Release
+from penstock.store.jobs import offering
+from penstock.store.jobs.store import ScriptedJobs
+from penstock.store.jobs.surroundings import Surroundings
+from penstock.testing import CountedIds, ManualClock
 from tests.support.job_steps import (
+    WORKER,
     advance,
     counted,
     draft,
     enqueue,
+    fail,
     make_queue,
     offer,
     offered_ids,
     refused,
     report,
+    start,
     state_of,
 )
 from tests.support.stores import Home
@@ -170,3 +178,36 @@ async def test_a_store_that_closes_waits_for_offers_to_be_taken_back(
     await asyncio.wait([call])
     await home.close()
     assert await state_of((await home.open()).jobs, job_id) is JobState.QUEUED
+
+
+async def made(jobs: JobStore, queue: JobQueue, count: int) -> Offers:
+    """Have jobs offered as for several callers at once: those who get none go by what is told beside the offers."""
+    assert isinstance(jobs, ScriptedJobs)
+    turn = offering.Turn(queue, count, WORKER, "")
+    around = Surroundings(CountedIds(), JobLimits(), lambda: 0.5)
+    return await jobs._runner.run("offer", partial(offering.offer, around=around, turn=turn))  # noqa: SLF001 - calls are gathered by chance
+
+
+async def test_who_gets_none_beside_others_is_told_of_what_comes_due(jobs: JobStore, queue: JobQueue) -> None:
+    await enqueue(jobs, queue, draft(), draft(delay_ms=700))
+    offers = await made(jobs, queue, 2)
+    assert (len(offers.offers), offers.next_in_ms) == (1, 700)
+
+
+async def test_who_gets_none_beside_others_is_told_of_tenants_that_were_not_looked_at(
+    jobs: JobStore, queue: JobQueue
+) -> None:
+    await enqueue(jobs, queue, *(draft(tenant=f"t{number}") for number in range(offering.TENANTS_MAX + 1)))
+    offers = await made(jobs, queue, offering.TENANTS_MAX + 1)
+    assert (len(offers.offers), offers.next_in_ms) == (offering.TENANTS_MAX, 0)
+
+
+async def test_who_gets_none_beside_probes_is_told_when_the_breaker_lets_more_pass(
+    jobs: JobStore, clock: ManualClock
+) -> None:
+    queue = await make_queue(jobs, "frail", breaker=BreakerPolicy(failures_max=1, open_ms=5_000, probes=2))
+    await enqueue(jobs, queue, *(draft() for _ in range(5)))
+    await fail(jobs, await start(jobs, queue), retry_after_ms=60_000)
+    await clock.advance(ms=5_000)
+    offers = await made(jobs, queue, 4)
+    assert (len(offers.offers), offers.next_in_ms) == (2, 5_000)

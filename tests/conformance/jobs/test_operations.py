@@ -374,6 +374,16 @@ async def test_a_purge_lets_the_next_in_line_go(jobs: JobStore, queue: JobQueue,
     assert [offer.lease.job_id for offer in (await jobs.offer(queue, count=10, worker="w")).offers] == [behind]
 
 
+async def test_a_purge_gives_no_place_to_what_it_removes(jobs: JobStore, queue: JobQueue, clock: ManualClock) -> None:
+    key = Lane(key="k", width=1)
+    for _ in range(2):
+        await add(jobs, queue, lane=key, task="gone")
+    kept = [await add(jobs, queue, lane=key) for _ in range(2)]
+    await jobs.start_operation("op-1", PURGE, queue, JobFilter(task="gone"), None)
+    await run(jobs, clock)
+    assert [await complete(jobs, queue) for _ in kept] == kept
+
+
 async def test_large_jobs_are_purged_in_several_steps(jobs: JobStore, queue: JobQueue, clock: ManualClock) -> None:
     await add_many(jobs, queue, 5, payload=b'"%s"' % (b"x" * 3_000_000))
     await jobs.start_operation("op-1", PURGE, queue, JobFilter(), None)

@@ -11,8 +11,12 @@ import pytest
 from penstock.domain.job import TERMINAL, Failure, JobState, Lane
 from penstock.domain.job_errors import JobError, JobStateConflict
 from penstock.domain.job_queue import JobQueue
+from penstock.domain.operation import JobFilter, OperationKind
 from penstock.domain.retry import RetryPolicy
-from penstock.store.job_port import Accept, Complete, Fail, JobStore, Release, Reported
+from penstock.store.job_port import Accept, Complete, Enqueued, Fail, JobStore, Release, Reported
+from penstock.store.jobs import enqueueing
+from penstock.store.jobs.script import Overtaken, Script, Tx
+from penstock.store.jobs.store import ScriptedJobs
 from penstock.testing import ManualClock
 from tests.support.job_steps import (
     advance,
@@ -171,3 +175,42 @@ async def test_a_queue_is_not_deleted_under_an_enqueue(jobs: JobStore, other: Jo
         assert isinstance(deleted, JobError) is not isinstance(enqueued, JobError)
         if not isinstance(enqueued, BaseException):
             assert (await start(jobs, queue)).job_id == one.id
+
+
+@on_postgres
+async def test_a_call_that_was_overtaken_is_made_again(jobs: JobStore, queue: JobQueue) -> None:
+    assert isinstance(jobs, ScriptedJobs)
+    runs: list[Tx] = []
+    [first, second] = [draft(), draft()]
+
+    def body(tx: Tx) -> Script[list[Enqueued | JobError]]:
+        runs.append(tx)
+        if len(runs) == 1:
+            yield from enqueueing.enqueue(tx, queue, [first])
+            raise Overtaken("others were quicker")
+        return (yield from enqueueing.enqueue(tx, queue, [second]))
+
+    await jobs._runner.run("enqueue", body)  # noqa: SLF001 - who is overtaken when is for the scripts to say
+    assert len(runs) == 2
+    assert await offered_ids(jobs, queue) == [second.id]
+    assert await counted(jobs, queue) == {JobState.OFFERED: 1}
+
+
+@on_postgres
+async def test_a_requeue_and_enqueues_of_the_same_unique_keys_leave_one_job_of_each(
+    jobs: JobStore, other: JobStore, queue: JobQueue
+) -> None:
+    keys = [f"u{number}" for number in range(20)]
+    dead = await enqueue(jobs, queue, *(draft(unique_key=key) for key in keys))
+    for one in await offer(jobs, queue, len(dead)):
+        await jobs.report([Accept(one.lease), Fail(one.lease, Failure(kind="x", permanent=True))])
+    await jobs.start_operation("op", OperationKind.REQUEUE, queue, JobFilter(), None)
+    async with asyncio.timeout(60):
+        await asyncio.gather(
+            jobs.advance_operations(),
+            *(other.enqueue(queue, [draft(unique_key=key)]) for key in reversed(keys)),
+        )
+        while await jobs.advance_operations() is not None:
+            pass
+    unfinished = [job.unique_key for job in await jobs.jobs(JobFilter(states=(JobState.QUEUED,)), limit=100)]
+    assert sorted(map(str, unfinished)) == sorted(keys)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import Failure, JobState, Lane
 from penstock.domain.job_errors import LeaseLost
+from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_queue import JobQueue, Rate
 from penstock.store.job_port import Accept, Complete, Enqueued, Fail, Heartbeat, JobStore, Release, Report, Snooze
-from penstock.testing import ManualClock
+from penstock.store.jobs import offering
+from penstock.store.jobs.script import Script, Tx
+from penstock.store.jobs.store import ScriptedJobs
+from penstock.store.jobs.surroundings import Surroundings
+from penstock.testing import CountedIds, ManualClock
 from tests.support.interleaving import lose_the_answer
 from tests.support.job_steps import (
     advance,
@@ -235,3 +241,51 @@ async def test_a_lost_advance_has_effect_once(
     job = await jobs.job(job_id)
     assert (job.state, job.losses) == (JobState.RETRYING, 1)
     assert await counted(jobs, queue) == {JobState.RETRYING: 1}
+
+
+class _RolledBackError(Exception):
+    """Ends a transaction as a lost connection does that never committed."""
+
+
+async def test_an_offer_that_was_rolled_back_is_not_taken_for_another_workers(jobs: JobStore, queue: JobQueue) -> None:
+    assert isinstance(jobs, ScriptedJobs)
+    run = jobs._runner.run  # noqa: SLF001 - no failpoint lies between the last statement and the commit
+    turn = offering.Turn(queue, 1, "one", "")
+    around = Surroundings(CountedIds(), JobLimits(), lambda: 0.5)
+    [job_id] = await enqueue(jobs, queue)
+
+    def rolled_back(tx: Tx) -> Script[None]:
+        made = yield from offering.offer(tx, around, turn)
+        assert [one.lease.job_id for one in made.offers] == [job_id]
+        raise _RolledBackError
+
+    with pytest.raises(_RolledBackError):
+        await run("offer", rolled_back)
+    [theirs] = await offer(jobs, queue, 1, "other")
+    made = await run("offer", partial(offering.offer, around=around, turn=turn))
+    assert (theirs.lease.job_id, made.offers) == (job_id, [])
+
+
+@on_postgres
+async def test_a_lost_retry_is_not_made_again_after_the_job_has_failed_anew(
+    jobs: JobStore, queue: JobQueue, failpoints: Failpoints
+) -> None:
+    [job_id] = await enqueue(jobs, queue)
+    await fail(jobs, await start(jobs, queue), permanent=True)
+
+    async def fail_again() -> None:
+        await fail(jobs, await start(jobs, queue))
+
+    lose_the_commit(failpoints, "retry", fail_again)
+    assert (await jobs.retry(job_id)).state is JobState.RETRYING
+    assert await event_kinds(jobs, job_id) == ["job.dead", "job.retried", "job.failed"]
+
+
+@on_postgres
+async def test_a_lost_cancellation_is_not_made_again_after_a_retry(
+    jobs: JobStore, queue: JobQueue, failpoints: Failpoints
+) -> None:
+    [job_id] = await enqueue(jobs, queue)
+    lose_the_commit(failpoints, "cancel", lambda: jobs.retry(job_id))
+    assert (await jobs.cancel(job_id)).state is JobState.QUEUED
+    assert await event_kinds(jobs, job_id) == ["job.cancelled", "job.retried"]

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import JobState, Lane
-from penstock.domain.job_errors import JobQueueDoesNotExist, ScheduleDoesNotExist, ScheduleInvalid
+from penstock.domain.job_errors import JobQueueDoesNotExist, JobRefused, ScheduleDoesNotExist, ScheduleInvalid
 from penstock.domain.job_queue import JobQueue, JobQueueSettings, Rate
 from penstock.domain.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from penstock.domain.operation import JobFilter
@@ -17,7 +17,7 @@ from penstock.store.job_port import JobStore
 from penstock.testing import ManualClock
 from tests.support.interleaving import lose_the_answer
 from tests.support.job_lives import complete
-from tests.support.job_steps import draft
+from tests.support.job_steps import draft, enqueue, enqueue_one
 from tests.support.stores import Home, Reopen, on_postgres
 
 
@@ -174,6 +174,15 @@ async def test_bounds_and_rates_and_keys_do_not_apply(jobs: JobStore, clock: Man
     assert await fired(jobs) == 3
 
 
+async def test_firing_gives_back_no_tokens(jobs: JobStore, clock: ManualClock) -> None:
+    queue, _ = await jobs.create_queue("narrow", JobQueueSettings(rate=Rate(per_second=0.001, burst=3)))
+    await jobs.save_schedule(schedule(queue="narrow"))
+    await clock.advance(ms=MINUTE_MS)
+    await enqueue(jobs, queue, draft(), draft(), draft())
+    await jobs.fire_schedules()
+    assert isinstance(await enqueue_one(jobs, queue), JobRefused)
+
+
 async def test_a_unique_key_keeps_it_from_overtaking_itself(
     jobs: JobStore, queue: JobQueue, clock: ManualClock
 ) -> None:
@@ -221,3 +230,12 @@ async def test_nodes_that_fire_at_once_fire_once(
         await clock.advance(ms=MINUTE_MS)
         await asyncio.gather(*(node.fire_schedules() for node in nodes for _ in range(3)))
         assert await fired(jobs) == 5 * rounds
+
+
+@on_postgres
+async def test_a_deletion_whose_answer_was_lost_is_one(jobs: JobStore, queue: JobQueue, failpoints: Failpoints) -> None:
+    await jobs.save_schedule(schedule())
+    lose_the_answer(failpoints, "jobs.delete_schedule.committed", ConnectionError)
+    await jobs.delete_schedule("minutely")
+    with pytest.raises(ScheduleDoesNotExist):
+        await jobs.delete_schedule("minutely")

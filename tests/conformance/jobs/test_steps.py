@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import Move
+from penstock.domain.job_errors import JobInvalid
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.retry import RetryPolicy
 from penstock.domain.schedule import Schedule
@@ -77,3 +80,10 @@ async def test_what_fails_is_not_counted(jobs: JobStore, queue: JobQueue, failpo
     with pytest.raises(StoreUnavailable):
         await jobs.enqueue(queue, [draft()])
     assert jobs.steps() == {}
+
+
+async def test_a_call_beside_one_that_breaks_is_counted_once(jobs: JobStore, queue: JobQueue) -> None:
+    [job_id] = await enqueue(jobs, queue)
+    _, broken = await asyncio.gather(jobs.cancel(job_id), jobs.job("\ud800"), return_exceptions=True)
+    assert isinstance(broken, JobInvalid)
+    assert jobs.steps() == {ENQUEUED: 1, Move.CANCEL: 1}

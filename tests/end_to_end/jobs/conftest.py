@@ -15,3 +15,10 @@ def api(shared_server: RunningServer, queue_name: str) -> Iterator[Api]:
     # No proxy that the environment names leads back to this machine's loopback.
     with httpx.Client(base_url=shared_server.url, timeout=STOP_TIMEOUT_S, trust_env=False) as client:
         yield Api(client, queue_name)
+
+
+@pytest.fixture
+def own_api(server: RunningServer, queue_name: str) -> Iterator[Api]:
+    """The job API of a server process that no other test has to do with."""
+    with httpx.Client(base_url=server.url, timeout=STOP_TIMEOUT_S, trust_env=False) as client:
+        yield Api(client, queue_name)

@@ -24,6 +24,7 @@ from tests.support.postgres import PostgresServer
 TINY = Extent(rounds=1, seconds=0.05, small_backlog=50, large_backlog=300, held_seconds=0.2, callers=8, body_bytes=64)
 
 
+@pytest.mark.slow
 async def test_sqlite_is_set_beside_the_log_and_a_backlog(narrator: Narrator) -> None:
     report: CompareReport = await run_compare(TINY, None, narrator, Parts(postgres=False, http=False))
     limit, backlog = report.sections
@@ -110,6 +111,7 @@ def test_a_private_server_is_gone_with_its_data() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_the_command_keeps_its_result_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,10 +14,10 @@ from tests.unit.server.serving import Client, Desk, Serve, TakenBack, Waiting, g
 # uvloop holds up the signal by which a test is stopped otherwise.
 pytestmark = pytest.mark.timeout(60, method="thread")
 LARGE = b"x" * 20_000_000
+"""More than the buffers of both ends hold."""
 IMPATIENT = ConnectionLimits(patience_s=0.05)
 PATIENT_WITH_THE_QUICK = ConnectionLimits(patience_s=1)
 """For clients that are served before they become slow: a busy machine must not make them slow too early."""
-"""More than the buffers of both ends hold."""
 
 
 async def close(client: Client) -> None:
@@ -146,6 +146,7 @@ async def test_a_client_that_dawdles_is_closed(serve: Serve, desk: Desk, sent: b
     assert await client.at_end()
 
 
+@pytest.mark.slow
 async def test_a_client_that_dawdles_after_an_answer_is_closed(serve: Serve) -> None:
     client = await (await serve(limits=PATIENT_WITH_THE_QUICK)).connect()
     await client.ask(post("/"))
@@ -163,6 +164,7 @@ async def test_a_client_that_trickles_is_closed_in_time(serve: Serve, desk: Desk
     assert desk.requests == []
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_cut_off_and_its_answer_taken_back(serve: Serve, desk: Desk) -> None:
     taken_back = TakenBack()
 
@@ -175,6 +177,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_its_answer_taken_back(
     await taken_back.event.wait()
 
 
+@pytest.mark.slow
 async def test_a_client_that_dawdles_after_an_early_answer_is_closed(serve: Serve) -> None:
     client = await (await serve(limits=PATIENT_WITH_THE_QUICK)).connect()
     client.write(b"POST /early HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\na")
@@ -183,6 +186,7 @@ async def test_a_client_that_dawdles_after_an_early_answer_is_closed(serve: Serv
     assert await client.at_end()
 
 
+@pytest.mark.slow
 async def test_patience_is_not_lost_while_an_answer_is_being_made(serve: Serve, desk: Desk) -> None:
     waiting = desk.handlers["/queue/wait"] = Waiting()
     served = await serve(limits=PATIENT_WITH_THE_QUICK)

@@ -66,6 +66,11 @@ class Works:
         self._offers: list[Offer] = []
         self._next: Callable[[], bytes | None] = self._dequeue
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are jobs in hand that are not completed."""
+        return self._next != self._dequeue
+
     def request(self) -> bytes | None:
         return self._next()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS_MAX = 10.0
 _REASON_CHARS = 500
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""How long a line may be: that of a flood has a number for each request that was accepted."""
 
 
 class Took(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,9 @@ class Took(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float = 0.0
     failure: str | None = None
+
+
+TookT = TypeVar("TookT", bound=Took)
 
 
 class Program:
@@ -39,6 +44,10 @@ class Program:
 
     async def ask(self, asked: object, *, seconds_max: float) -> float:
         """Have something done, and return how many seconds that took."""
+        return (await self.ask_for(Took, asked, seconds_max=seconds_max)).seconds
+
+    async def ask_for(self, kind: type[TookT], asked: object, *, seconds_max: float) -> TookT:
+        """Have something done, and return what came of it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(asked) + b"\n")
@@ -49,10 +58,10 @@ class Program:
         if not line:
             said = self._log.read_text(errors="replace").strip()[-_REASON_CHARS:]
             raise BenchmarkFailed(f"a load generator ended: {said or 'it does not say why'}")
-        took = msgspec.json.decode(line, type=Took)
+        took = msgspec.json.decode(line, type=kind)
         if took.failure is not None:
             raise WorkFailed(took.failure)
-        return took.seconds
+        return took
 
 
 @asynccontextmanager
@@ -64,6 +73,7 @@ async def running(command: Sequence[str], folder: Path, name: str) -> AsyncItera
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            limit=ANSWER_BYTES_MAX,
             stderr=errors,
             cwd=folder,
         )

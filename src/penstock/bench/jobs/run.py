@@ -81,7 +81,7 @@ async def run_jobs(plan: JobsPlan, postgres: str | None, narrator: Narrator) -> 
         narrator.say("Starting servers …")
         async with AsyncExitStack() as running:
             run = _Run(plan, folder, running)
-            for name, url in (await _stores(server, folder, "served", running)).items():
+            for name, url in (await empty_stores(server, folder, "served", running)).items():
                 private = name == "PostgreSQL" and server is not None and postgres is None
                 await run.add_service(name, url, private_server_pid(url) if private else None)
             if plan.peers:
@@ -101,7 +101,7 @@ async def run_jobs(plan: JobsPlan, postgres: str | None, narrator: Narrator) -> 
     )
 
 
-async def _stores(server: str | None, folder: Path, name: str, opened: AsyncExitStack) -> dict[str, str]:
+async def empty_stores(server: str | None, folder: Path, name: str, opened: AsyncExitStack) -> dict[str, str]:
     """Name empty stores: a file, and a database if there is a server for it."""
     stores = {"SQLite": f"sqlite:{folder / name}.db"}
     if server is not None:
@@ -169,7 +169,7 @@ async def _measure_stores(plan: JobsPlan, server: str | None, folder: Path, narr
     narrator.say("The stores by themselves …")
     async with AsyncExitStack() as opened:
         contestants: dict[str, Contestant] = {}
-        for name, url in (await _stores(server, folder, "alone", opened)).items():
+        for name, url in (await empty_stores(server, folder, "alone", opened)).items():
             store, _ = await open_timed(url)
             opened.push_async_callback(store.close)
             for batch, how in STORE_SIZES.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import urllib.request
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LOAD_SECONDS_MAX = 120.0
 QUEUE = "bench-jobs"
+_PUT_SECONDS_MAX = 20.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,14 @@ class HttpSystem:
 
     async def _ask(self, load: Load) -> float:
         return await self._clients.ask(load, seconds_max=load.seconds_max + 10)
+
+
+def put_queue(server: Serving, name: str, settings: dict[str, object]) -> None:
+    """Make a queue with these settings."""
+    body = msgspec.json.encode({"settings": settings})
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/queues/{name}", data=body, method="PUT")
+    with urllib.request.urlopen(request, timeout=_PUT_SECONDS_MAX) as answer:  # noqa: S310 - our own server
+        answer.read()
 
 
 def clients(folder: Path, name: str) -> AbstractAsyncContextManager[Program]:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
+from penstock.bench.jobs.flood import P99_RATIO_MAX
 from penstock.bench.report import print_ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.bench.jobs.contest import JobsTrial
+    from penstock.bench.jobs.flood import FloodReport
     from penstock.bench.jobs.run import JobsReport
     from penstock.bench.rounds import Trial
 
@@ -30,6 +32,39 @@ def print_jobs(report: JobsReport, console: Console) -> None:
         print_ratio(each, console)
     if report.stores:
         console.print(_stores(report.stores))
+    for note in report.notes:
+        console.print(note, highlight=False, markup=False)
+
+
+def print_flood(report: FloodReport, console: Console) -> None:
+    """Show what was found."""
+    plan = report.plan
+    console.print(
+        f"{report.machine}; payloads of {plan.payload_bytes:,} bytes, {plan.connections} connections, queues that take "
+        f"{plan.per_second} jobs/s, {plan.rounds} rounds of {plan.seconds:g} s",
+        highlight=False,
+    )
+    headings = ("p50 ms calm", "p50 ms flood", "p99 ms calm", "p99 ms flood", "accepted/s", "refused/s", "CPU µs each")
+    table = _table("Accepted enqueues, calm and in a flood", (*headings, "MiB before", "peak", "after"))
+    for trial in report.trials:
+        times = (trial.unloaded_p50_ms, trial.flood_p50_ms, trial.unloaded_p99_ms, trial.flood_p99_ms)
+        rates = (trial.accepted_per_s, trial.refused_per_s, trial.cpu_us_per_refusal)
+        memory = (trial.memory_before_bytes, trial.memory_peak_bytes, trial.memory_after_bytes)
+        table.add_row(
+            trial.name,
+            *(f"{value:,.1f}" for value in times),
+            *(f"{value:,.0f}" for value in rates),
+            *(f"{value / 1_048_576:,.0f}" for value in memory),
+        )
+    console.print(table)
+    for trial in report.trials:
+        met = trial.p99_ratio <= P99_RATIO_MAX
+        console.print(
+            f"{trial.name}: p99 of accepted enqueues is {trial.p99_ratio:.2f} times that of calm "
+            f"({'within' if met else 'beyond'} {P99_RATIO_MAX:g}); {trial.refused_share:.1%} refused: "
+            f"{', '.join(trial.reasons)}",
+            highlight=False,
+        )
     for note in report.notes:
         console.print(note, highlight=False, markup=False)
 

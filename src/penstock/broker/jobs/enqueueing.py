@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.jobs.refusals import Refusals
 from penstock.domain.errors import PenstockError
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import (
@@ -14,8 +15,6 @@ from penstock.domain.job_errors import (
     IdempotencyKeyReused,
     JobDoesNotExist,
     JobInvalid,
-    JobRefused,
-    TooMany,
 )
 from penstock.domain.job_request import make_draft
 
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueue
     from penstock.domain.job_request import JobRequest
     from penstock.store.job_port import Enqueued, JobStore
-
-REFUSALS_REMEMBERED_MAX = 10_000
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -73,7 +70,7 @@ class Enqueueing:
         self._limits = limits
         self._expect = expect
         self._busy: set[tuple[int, bytes]] = set()
-        self._refusals = _Refusals(clock)
+        self._refusals = Refusals(clock)
 
     async def enqueue(self, queue: str, request: JobRequest) -> Stored:
         """Enqueue one job."""
@@ -113,6 +110,7 @@ class Enqueueing:
         outcomes: dict[int, Outcome] = {}
         drafts: dict[int, JobDraft] = {}
         own: set[tuple[int, bytes]] = set()
+        answers: Sequence[Enqueued | PenstockError] = ()
         try:
             for place, request in enumerate(requests):
                 try:
@@ -126,9 +124,11 @@ class Enqueueing:
                     drafts[place] = draft
                 else:
                     outcomes[place] = found
-            answers = await self._store.enqueue(queue, list(drafts.values())) if drafts else []
+            if drafts:
+                answers = await self._store.enqueue(queue, list(drafts.values()))
         finally:
             self._busy -= own
+            self._refusals.learn(queue, list(drafts.values()), answers)
         for (place, draft), answer in zip(drafts.items(), answers, strict=True):
             outcomes[place] = await self._outcome(queue, draft, answer)
         return [outcomes[place] for place in range(len(requests))]
@@ -147,8 +147,7 @@ class Enqueueing:
         """Return or raise what is known without asking the store; None if the store has to be asked."""
         key = draft.idempotency_key
         if key is None:
-            if draft.unique_key is None and not queue.settings.strict:
-                self._refusals.check(queue, draft.tenant)
+            self._refusals.check(queue, draft)
             return None
         cached = None if queue.settings.strict else self._cache.get(queue.id, key)
         if cached is not None:
@@ -171,8 +170,6 @@ class Enqueueing:
 
     async def _outcome(self, queue: JobQueue, draft: JobDraft, answer: Enqueued | PenstockError) -> Outcome:
         if isinstance(answer, PenstockError):
-            if isinstance(answer, JobRefused):
-                self._refusals.remember(queue, draft.tenant, answer)
             return answer
         if answer.new:
             delay_ms = draft.delay_ms or (draft.run_at_ms or 0) - self._clock.now_ms()
@@ -213,40 +210,3 @@ class Enqueueing:
                 ),
             )
         return result
-
-
-class _Refusals:
-    """Refusals that hold for a while, so that a flood is turned away without asking the store each time.
-
-    A rate that has no token left has none before the instant that the store told, whatever other nodes do; so nothing
-    is refused here that the store would have taken. A queue that is full may have room at any time: the store is asked.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until: dict[tuple[int, int, str | None], tuple[int, TooMany, str]] = {}
-
-    def check(self, queue: JobQueue, tenant: str) -> None:
-        """Raise what was raised before, if it still holds."""
-        if not self._until:
-            return
-        now_ms = self._clock.now_ms()
-        for place in ((queue.id, queue.revision, None), (queue.id, queue.revision, tenant)):
-            known = self._until.get(place)
-            if known is None:
-                continue
-            until_ms, why, reason = known
-            if now_ms < until_ms:
-                raise JobRefused(reason, why, until_ms - now_ms)
-            del self._until[place]
-
-    def remember(self, queue: JobQueue, tenant: str, refused: JobRefused) -> None:
-        """Take in that the store refused a job."""
-        if refused.why is TooMany.QUEUE_FULL or queue.settings.strict:
-            return
-        if len(self._until) >= REFUSALS_REMEMBERED_MAX:
-            self._until.clear()
-        whose = None if refused.why is TooMany.RATE_GLOBAL else tenant
-        until_ms = self._clock.now_ms() + refused.retry_after_ms
-        # Not the error itself, which would keep the request that it refused.
-        self._until[queue.id, queue.revision, whose] = (until_ms, refused.why, refused.reason)

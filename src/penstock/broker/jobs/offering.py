@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 from penstock.domain.job_errors import JobQueueDoesNotExist
 from penstock.domain.job_request import check_name, check_range
 
+STRETCH_FIRST = 16
+STRETCH_MAX = 100
+QUEUES_KNOWN_MAX = 10_000
+
 
 class Offering:
     """The long poll for jobs. `expect` is called with how long, in ms, offers may stay unaccepted."""
@@ -43,6 +47,7 @@ class Offering:
         self._limits = limits
         self._expect = expect
         self._turn = 0
+        self._stretches = _Stretches()
 
     @property
     def closed(self) -> bool:
@@ -102,13 +107,19 @@ class Offering:
 
     async def _look(self, queues: list[JobQueue], count: int, worker: str) -> list[Offer]:
         offers: list[Offer] = []
+        room_bytes = self._limits.offered_bytes_max
         try:
             for queue in queues:
-                if len(offers) < count:
-                    offers += await self._offer(queue, count - len(offers), worker)
-                else:
+                if len(offers) == count or room_bytes <= 0:
                     # A signal that came for this one is not used up by us, so somebody else may have it.
                     self._waiters.wake(queue.id)
+                while len(offers) < count and room_bytes > 0:
+                    stretch = min(count - len(offers), self._stretches.fitting(queue.id, room_bytes))
+                    found = await self._offer(queue, stretch, worker)
+                    offers += found
+                    room_bytes -= self._stretches.note(queue.id, found)
+                    if len(found) < stretch:
+                        break
         except BaseException:
             # One queue failed or the worker left: what another queue gave must not be left lying.
             self._returns.give_back(offers)
@@ -133,3 +144,31 @@ class Offering:
         if now.id != queue.id:
             raise JobQueueDoesNotExist(f"The queue {queue.name!r} was deleted.")
         return now
+
+
+class _Stretches:
+    """How many jobs of a queue are asked for in one go, judged by the size of those before.
+
+    Sizes are known only of what was offered; so a queue is begun with a few, and never are there more than
+    `STRETCH_MAX`: this bounds what a queue can surprise with.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+
+    def fitting(self, queue_id: int, room_bytes: int) -> int:
+        """How many to ask for where this much payload has room."""
+        size_bytes = self._sizes.get(queue_id)
+        return STRETCH_FIRST if size_bytes is None else max(1, min(STRETCH_MAX, room_bytes // size_bytes))
+
+    def note(self, queue_id: int, offers: Sequence[Offer]) -> int:
+        """Take in what was offered, and return how much payload that is."""
+        if not offers:
+            return 0
+        sizes = [len(offer.payload) for offer in offers]
+        if len(self._sizes) >= QUEUES_KNOWN_MAX:
+            self._sizes.clear()
+        # What was large lately may come again; it is forgotten bit by bit.
+        known = self._sizes.get(queue_id, 0)
+        self._sizes[queue_id] = max(*sizes, known - known // 8, 1)
+        return sum(sizes)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from penstock.domain.job_limits import JobLimits
     from penstock.store.job_port import JobStore
 
+OWN_KINDS = "job."
+RESERVED_KINDS = frozenset({"end", "problem"})
+"""What the service itself tells on a stream of events; nobody else shall be able to say that a job is finished."""
+
 
 class Reports:
     """Takes reports in. `expect` is called with how soon, in ms, something may happen to a job by itself."""
@@ -74,6 +78,8 @@ class Reports:
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
         """Add an event to the job that runs under a lease. The same id again is the same event."""
         check_name("kind", kind, self._limits)
+        if kind in RESERVED_KINDS or kind.startswith(OWN_KINDS):
+            raise JobInvalid(f"Events of the kind {kind!r} are the service's own.", "kind")
         check_name("id", event_id, self._limits)
         check_size("data", len(data), self._limits.event_bytes_max)
         return await self._store.publish(lease, event_id, kind, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.domain.clock import Clock
-    from penstock.domain.job import Offer
+    from penstock.domain.job import Lease, Offer
     from penstock.domain.job_limits import JobLimits
     from penstock.store.job_port import JobStore
+
+SETTLE_S = 5.0
+"""How long a server that stops waits for a store that fails."""
 
 PAUSE_MS = 100
 """How long after a failure of the store it is tried again."""
@@ -38,32 +42,40 @@ class Returns:
         """Begin to give back offers that were not accepted. Those that were meanwhile stay with who accepted them."""
         if not offers:
             return
-        task = asyncio.get_running_loop().create_task(self._give_back(list(offers)))
+        # Once lapsed, the store takes them back by itself. What they are about is not kept meanwhile.
+        lapsed_ms = max(offer.accept_by_ms for offer in offers)
+        leases = [offer.lease for offer in offers]
+        task = asyncio.get_running_loop().create_task(self._give_back(leases, lapsed_ms))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def settle(self) -> None:
-        """Wait until all that was begun is done."""
-        while self._under_way:
+    async def settle(self, seconds_max: float = SETTLE_S) -> None:
+        """Wait until all that was begun is done. What takes longer is left to lapse."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                while self._under_way:
+                    await asyncio.wait(self._under_way)
+        if self._under_way:
+            _log.warning("The store did not take back all offers in time; they lapse by themselves")
+            for task in self._under_way:
+                task.cancel()
             await asyncio.wait(self._under_way)
 
-    async def _give_back(self, offers: list[Offer]) -> None:
-        # Once lapsed, the store takes them back by itself.
-        lapsed_ms = max(offer.accept_by_ms for offer in offers)
+    async def _give_back(self, leases: list[Lease], lapsed_ms: int) -> None:
         size = self._limits.batch_reports_max
-        while offers:
+        while leases:
             try:
-                releases = [Release(offer.lease, unaccepted=True) for offer in offers[:size]]
+                releases = [Release(lease, unaccepted=True) for lease in leases[:size]]
                 answers = await self._store.report(releases)
             except StoreUnavailable as error:
                 if self._clock.now_ms() >= lapsed_ms:
-                    _log.warning("%d offers could not be given back and have lapsed: %s", len(offers), error.reason)
+                    _log.warning("%d offers could not be given back and have lapsed: %s", len(leases), error.reason)
                     return
                 await sleep_until(self._clock, self._clock.now_ms() + PAUSE_MS)
             except Exception:  # noqa: BLE001 - the outermost edge of this work
-                _log.exception("%d offers could not be given back", len(offers))
+                _log.exception("%d offers could not be given back", len(leases))
                 return
             else:
                 kept = sum(isinstance(answer, JobError) for answer in answers)
                 _log.debug("%d offers were given back, %d were gone or accepted", len(answers) - kept, kept)
-                offers = offers[size:]
+                leases = leases[size:]

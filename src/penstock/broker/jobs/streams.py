@@ -10,7 +10,7 @@ from penstock.broker.jobs.bell import Bell
 from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
-from penstock.domain.job_request import check_range
+from penstock.domain.job_request import check_name, check_range
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -67,7 +67,7 @@ class OfferStream:
                     )
                 except JobQueueDoesNotExist:
                     return
-                self._take(offers)
+                offers = self._take(offers)
             elif now_ms < beat_ms:
                 await self._bell.wait(clock, min(beat_ms, next_lapse_ms))
             if offers or clock.now_ms() >= beat_ms:
@@ -107,10 +107,14 @@ class OfferStream:
         self._streams.offering.give_back(offers)
         self._streams.forget(self)
 
-    def _take(self, offers: list[Offer]) -> None:
-        for offer in offers:
+    def _take(self, offers: list[Offer]) -> list[Offer]:
+        """Put offers into slots; should there be fewer than when they were asked for, the others go back."""
+        free = max(self.credit - len(self._slots), 0)
+        self._streams.offering.give_back(offers[free:])
+        for offer in offers[:free]:
             self._slots[offer.lease] = _Slot(offer, offer.accept_by_ms)
             self._streams.holders[offer.lease] = self
+        return offers[:free]
 
     def _free(self, lease: Lease) -> None:
         del self._slots[lease]
@@ -145,6 +149,8 @@ class Streams:
     def open(self, queues: Sequence[str], *, credit: int, worker: str = "") -> OfferStream:
         """Begin a stream. Whoever opens it closes it, however it ends."""
         check_range("count", credit, 0, self.limits.offers_max)
+        if worker:
+            check_name("worker", worker, self.limits)
         if len(self._streams) >= self.limits.streams_max:
             raise OverLimit(f"There are {self.limits.streams_max} streams already, and no more may be opened here.")
         stream = OfferStream(self._ids.new_id(), self, list(queues), worker, credit)

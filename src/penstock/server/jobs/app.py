@@ -19,6 +19,7 @@ from penstock.server.jobs.observer import Observer
 from penstock.server.jobs.operations import OperationRoutes
 from penstock.server.jobs.permissions import PERMISSIONS
 from penstock.server.jobs.queues import QueueRoutes
+from penstock.server.jobs.reference import CONTENT_TYPE, POLICY, reference_page
 from penstock.server.jobs.schedules import ScheduleRoutes
 from penstock.server.jobs.serving import Exchange
 from penstock.server.jobs.working import WorkRoutes
@@ -86,7 +87,7 @@ class JobApp:
         await Exchange(self._endpoint, *found, self._body_bytes_max)(scope, receive, send)
 
     def _framed(self) -> FastAPI:
-        app = FastAPI(title=TITLE, version=__version__, docs_url="/docs", redoc_url=None)
+        app = FastAPI(title=TITLE, version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
         schemas = Schemas(self._endpoint.routes)
         for route in self._endpoint.routes:
             app.add_api_route(
@@ -102,7 +103,7 @@ class JobApp:
                 response_class=FrameworkResponse,
                 openapi_extra=operation(route, schemas, required=self._endpoint.access.required),
             )
-        app.add_exception_handler(HTTPException, _refuse)
+        app.add_exception_handler(HTTPException, self._refuse)
 
         def document() -> dict[str, Any]:
             if app.openapi_schema is None:
@@ -112,6 +113,13 @@ class JobApp:
             return app.openapi_schema
 
         app.openapi = document  # type: ignore[method-assign] # It is meant to be replaced.
+
+        async def reference(_request: FrameworkRequest) -> FrameworkResponse:
+            # The framework's own page takes its scripts from another host.
+            headers = {"content-type": CONTENT_TYPE, **dict([POLICY])}
+            return FrameworkResponse(reference_page(document()), headers=headers)
+
+        app.add_route("/docs", reference, include_in_schema=False)
         return app
 
     def _framed_route(self, route: Route) -> Callable[[FrameworkRequest], Awaitable[FrameworkResponse]]:
@@ -120,10 +128,14 @@ class JobApp:
 
         return handle
 
-
-async def _refuse(_request: FrameworkRequest, error: Exception) -> FrameworkResponse:
-    """Tell of a place that is not there, or that does not take this method, as a problem."""
-    assert isinstance(error, HTTPException)
-    kind = NOT_ALLOWED if error.status_code == 405 else NOT_FOUND
-    answer = problem_response(make_problem(kind, str(error.detail)))
-    return FrameworkResponse(answer.body, kind.status, {**dict(answer.headers), **(error.headers or {})})
+    async def _refuse(self, request: FrameworkRequest, error: Exception) -> FrameworkResponse:
+        """Tell of a place that is not there, or that does not take this method, as a problem."""
+        assert isinstance(error, HTTPException)
+        # The framework knows only the first of the routes that have a path.
+        allowed = ", ".join(self._endpoint.methods(request.url.path)) or (error.headers or {}).get("Allow", "")
+        if error.status_code == 405 and allowed:
+            problem = make_problem(NOT_ALLOWED, f"What is done here is {allowed}.")
+            answer = problem_response(problem, ("allow", allowed))
+        else:
+            answer = problem_response(make_problem(NOT_FOUND, "There is nothing here."))
+        return FrameworkResponse(answer.body, answer.status, dict(answer.headers))

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.domain.errors import PenstockError
 from penstock.domain.ids import RandomIds
+from penstock.domain.job_errors import JobInvalid
 from penstock.server.counters import RequestCounters
 from penstock.server.jobs.access import Access
 from penstock.server.jobs.call import Call, Streamed
@@ -65,6 +66,10 @@ class Endpoint:
                 return route, match.groupdict()
         return None
 
+    def methods(self, path: str) -> list[str]:
+        """List the methods that a path takes."""
+        return sorted({route.method for route in self.routes if self.find(route.method, path) is not None})
+
     async def answer_hot(self, request: Request) -> Response:
         """Answer a request of a route that is no stream, or refuse one of no route."""
         found = self.find(request.method, request.path)
@@ -85,7 +90,10 @@ class Endpoint:
             caller.need(PERMISSIONS[route.name])
             if route.path.startswith(QUEUE_PATHS):
                 caller.need_queue(path["name"])
-            answer = await route.handler(Call(request, caller, path, correlation_id))
+            call = Call(request, caller, path, correlation_id)
+            if request.query:
+                self._check_query(route, call)
+            answer = await route.handler(call)
         except PenstockError as error:
             problem = problem_of(error)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -98,6 +106,13 @@ class Endpoint:
         answer.headers = [*answer.headers, (HEADER, correlation_id)]
         self._note(route, answer, problem, correlation_id, perf_counter() - started_s)
         return answer
+
+    def _check_query(self, route: Route, call: Call) -> None:
+        """Refuse what a route does not know, as in bodies: a filter that is spelt wrongly must not mean everything."""
+        known = {parameter.name for parameter in route.parameters if parameter.place == "query"}
+        for name in call.query():
+            if name not in known:
+                raise JobInvalid("There is no such parameter here.", name)
 
     def _note(
         self, route: Route, answer: Response | Streamed, problem: Problem | None, correlation_id: str, seconds: float

@@ -8,9 +8,10 @@ import msgspec
 from msgspec import Raw
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.job_errors import IdempotencyKeyReused
+from penstock.domain.job_errors import IdempotencyKeyReused, JobRefused
 from penstock.domain.job_request import JobRequest, check_name
 from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_entry
+from penstock.server.jobs.turning_away import TurningAway
 from penstock.wire.jobs.answers import Accepted, BatchAnswer, BatchEntry, Problem, label
 from penstock.wire.jobs.problems import problem_of
 from penstock.wire.jobs.shapes import JobTexts, LooseJob, NewJob, NewJobs, job_request
@@ -47,6 +48,7 @@ class EnqueueRoutes:
         self._observer = observer
         self._enqueueing = jobs.enqueueing
         self._limits = jobs.limits
+        self._turning_away = TurningAway()
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -94,10 +96,14 @@ class EnqueueRoutes:
 
     async def _enqueue_one(self, call: Call, job: NewJob | LooseJob) -> Response:
         call.caller.need_queue(job.queue)
-        with self._observer.sending(call, job.queue) as sending:
-            request = self._request(call, job, sending.trace, by_header=True)
-            stored = await self._enqueueing.enqueue(job.queue, request)
-            sending.became(stored)
+        try:
+            with self._observer.sending(call, job.queue) as sending:
+                request = self._request(call, job, sending.trace, by_header=True)
+                stored = await self._enqueueing.enqueue(job.queue, request)
+                sending.became(stored)
+        except JobRefused:
+            await self._turning_away.pause()
+            raise
         return _accepted(stored)
 
     async def _enqueue_batch(self, call: Call) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,8 +19,6 @@ WHOLE_QUEUE = ""
 
 WOKEN_MAX = 1_000
 """How many of those who wait for jobs are told when a breaker closes."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class BreakerRecord:
@@ -46,7 +44,8 @@ class BreakerRecord:
         """How many jobs may pass now; None if it does not limit them."""
         if self.retry_at is None:
             return None
-        return policy.probes - self.probes if now_ms >= self.retry_at else 0
+        # There may have been more probes in the policy when those before were let pass: one more, and it waits again.
+        return max(1, policy.probes - self.probes) if now_ms >= self.retry_at else 0
 
     def let_pass(self, policy: BreakerPolicy, now_ms: int, count: int) -> None:
         """So many are offered as probes."""
@@ -133,13 +132,13 @@ def key_of(lane: Lane | None) -> str | None:
 
 def read_breakers(queue_id: int, keys: Iterable[str]) -> Script[dict[str, BreakerRecord]]:
     """Read those breakers of a queue that there are."""
-    rows = yield "breakers", (queue_id, _encode(sorted(keys)).decode())
+    rows = yield "breakers", (queue_id, listed(sorted(keys)))
     return {row[0]: BreakerRecord(row) for row in rows}
 
 
 def lock_breakers(queue_id: int, keys: Iterable[str]) -> Script[dict[str, BreakerRecord]]:
     """Lock breakers of a queue, making those that are not there."""
-    rows = yield "lock_breakers", (queue_id, _encode(sorted(keys)).decode())
+    rows = yield "lock_breakers", (queue_id, listed(sorted(keys)))
     return {row[0]: BreakerRecord(row) for row in rows}
 
 

@@ -13,6 +13,7 @@ from penstock.store.jobs.breakers import Breakers
 from penstock.store.jobs.events import note_event
 from penstock.store.jobs.lanes import LaneRecord, lock_lanes_of, save_lanes
 from penstock.store.jobs.rows import NOTHING, JobRecord, encode_failure
+from penstock.store.jobs.script import Overtaken, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -320,14 +321,16 @@ class Changes:
 
 def load(tx: Tx, around: Surroundings, job_ids: Sequence[str]) -> Script[tuple[Changes, dict[str, JobRecord]]]:
     """Lock jobs, those of lanes after their lanes, and return them by their ids; unknown ids are left out."""
-    rows = yield "lock_jobs", (_encode_json(job_ids).decode(), 0)
+    rows = yield "lock_jobs", (listed(job_ids), 0)
     jobs = {row[1]: JobRecord(row) for row in rows}
     lanes: dict[int, LaneRecord] = {}
     rest = [job_id for job_id in job_ids if job_id not in jobs]
     if rest:
         lanes = yield from lock_lanes_of(rest)
-        for row in (yield "lock_jobs", (_encode_json(rest).decode(), 1)):
-            jobs[row[1]] = JobRecord(row)
+        for row in (yield "lock_jobs", (listed(rest), 1)):
+            job = jobs[row[1]] = JobRecord(row)
+            if job.finished_at is None and job.lane_id not in lanes:
+                raise Overtaken(f"Job {job.id} came back to another lane meanwhile.")
     return Changes(tx, around, lanes), jobs
 
 

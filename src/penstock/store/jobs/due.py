@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.domain.job import JobState
 from penstock.store.jobs.changes import Changes
 from penstock.store.jobs.lanes import LaneRecord, lock_free_lanes
 from penstock.store.jobs.rows import JobRecord
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,16 +16,11 @@ if TYPE_CHECKING:
     from penstock.store.jobs.script import Script, Tx
     from penstock.store.jobs.surroundings import Surroundings
 
-QUEUES_MAX = 100
-"""How many queues one call takes care of."""
-
 HELD_MS = 20
 """When to look again at what is due, but in somebody else's hands."""
 
 Due = tuple[int, int | None]
 """The position of a job that is due, and its lane."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 def lapse(changes: Changes, job: JobRecord, now_ms: int) -> None:
@@ -54,26 +48,24 @@ def give_effect(tx: Tx, around: Surroundings, due: Sequence[Due]) -> Script[int]
     positions = [position for position, lane_id in due if lane_id is None or lane_id in lanes]
     if not positions:
         return 0
-    rows = yield "lock_due_jobs", (_encode(positions).decode(), tx.now_ms)
+    rows = yield "lock_due_jobs", (listed(positions), tx.now_ms)
     changes = Changes(tx, around, lanes)
-    for row in rows:
-        lapse(changes, JobRecord(row), tx.now_ms)
+    for job in map(JobRecord, rows):
+        # Since it was found due it may have come back to another lane.
+        if changes.has_lane(job):
+            lapse(changes, job, tx.now_ms)
     yield from changes.save()
     return len(rows)
 
 
 def advance(tx: Tx, around: Surroundings) -> Script[int | None]:
     """Give effect to what has come due in all queues, and say in how many ms to do so again."""
-    left = around.limits.due_rows_max
+    due = yield "due_jobs", (tx.now_ms, around.limits.due_rows_max)
     done = 0
-    for queue_id, due_at in (yield "due_queues", (QUEUES_MAX,)):
-        if due_at > tx.now_ms or left == 0:
-            break
-        due = yield "due_jobs", (queue_id, tx.now_ms, left)
-        left -= len(due)
-        done += yield from give_effect(tx, around, [(position, lane_id) for position, lane_id in due])
-    rows = yield "due_queues", (1,)
-    if not rows:
+    if due:
+        done = yield from give_effect(tx, around, [(position, lane_id) for position, lane_id in due])
+    [(next_at_ms,)] = yield "next_due", ()
+    if next_at_ms is None:
         return None
-    next_in_ms: int = max(rows[0][1] - tx.now_ms, 0)
+    next_in_ms: int = max(next_at_ms - tx.now_ms, 0)
     return next_in_ms if next_in_ms or done else HELD_MS

@@ -21,6 +21,7 @@ from penstock.store.job_port import ENQUEUED, Enqueued
 from penstock.store.jobs.lanes import LaneRecord, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
 from penstock.store.jobs.rows import JobOptions, encode_options
+from penstock.store.jobs.script import Overtaken, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 QUEUE_FULL_MS = SECOND_MS
 """When to try again at a full queue: nobody knows how soon there will be room."""
-
-_encode = msgspec.json.Encoder().encode
-
 
 _NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None]
 """What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key."""
@@ -71,7 +69,7 @@ class _Intake:
         self._instead: dict[str, Holder] = {}
         """By the ids of drafts that others were quicker with: the jobs of those."""
         self._by_key: dict[bytes, Holder] = {}
-        self._by_unique_key: dict[str, Holder] = {}
+        self._by_unique_key: dict[str | None, Holder] = {}
         self._keys: dict[bytes, tuple[int, str]] = {}
         """By key, the draft that brings it, and the id of the job it is to stand for."""
 
@@ -83,7 +81,7 @@ class _Intake:
             yield from self._take_keys()
         if self._new:
             yield from self._insert()
-        if self._new:
+        if self._new and self._bounded:
             buckets.start_over(self._drafts[place].tenant for place in self._new.values())
             yield from buckets.save(self._queue.id)
         return [self._answer(place) for place in range(len(self._drafts))]
@@ -95,8 +93,10 @@ class _Intake:
         if self._queue.settings.strict:
             yield "lock_queue", (self._queue.id,)
             yield "commit_strictly", ()
+        elif sum(draft.unique_key is not None for draft in self._drafts) > 1:
+            yield "take_turns", (self._queue.id,)
         depth = None
-        for job_id, state, number in (yield "survey", (self._queue.id, _listed(draft.id for draft in self._drafts))):
+        for job_id, state, number in (yield "survey", (self._queue.id, listed(draft.id for draft in self._drafts))):
             if job_id:
                 self._there[job_id] = JobState(state)
             else:
@@ -110,10 +110,10 @@ class _Intake:
             yield from self._find_keys(keys)
         unique_keys = {draft.unique_key for draft in left if draft.unique_key is not None}
         if unique_keys:
-            yield from self._find_unique(unique_keys)
+            self._by_unique_key = yield from self._find_unique(unique_keys)
 
     def _find_keys(self, keys: Iterable[bytes]) -> Script[None]:
-        arguments = (self._queue.id, _listed(key.hex() for key in keys), self._tx.now_ms)
+        arguments = (self._queue.id, listed(key.hex() for key in keys), self._tx.now_ms)
         for key, fingerprint, job_id, state in (yield "known_keys", arguments):
             if state is None:
                 # The job was finished and removed before its key expired.
@@ -121,9 +121,9 @@ class _Intake:
             else:
                 self._by_key[bytes(key)] = Holder(job_id, JobState(state), bytes(fingerprint))
 
-    def _find_unique(self, unique_keys: Iterable[str]) -> Script[None]:
-        for unique_key, job_id, state in (yield "unique_jobs", (self._queue.id, _listed(unique_keys))):
-            self._by_unique_key[unique_key] = Holder(job_id, JobState(state))
+    def _find_unique(self, unique_keys: Iterable[str]) -> Script[dict[str | None, Holder]]:
+        rows = yield "unique_jobs", (self._queue.id, listed(unique_keys))
+        return {unique_key: Holder(job_id, JobState(state)) for unique_key, job_id, state in rows}
 
     def _judge(self) -> Script[Buckets]:
         queue = self._queue
@@ -182,7 +182,7 @@ class _Intake:
             (key.hex(), job_id, self._drafts[place].fingerprint.hex()) for key, (place, job_id) in self._keys.items()
         ]
         expires_at_ms = now_ms + self._queue.settings.key_ttl_ms
-        written = yield "insert_keys", (self._queue.id, _encode(sorted(rows)).decode(), expires_at_ms, now_ms)
+        written = yield "insert_keys", (self._queue.id, listed(sorted(rows)), expires_at_ms, now_ms)
         lost = set(self._keys) - {bytes(row[0]) for row in written}
         if not lost:
             return
@@ -190,6 +190,8 @@ class _Intake:
             del self._by_key[key]
         yield from self._find_keys(lost)
         for key in lost:
+            if key not in self._by_key:
+                raise Overtaken(f"The job of a key in queue {self._queue.name!r} was removed meanwhile.")
             place, _ = self._keys.pop(key)
             draft = self._drafts[place]
             answer = _replayed(self._by_key[key], draft)
@@ -220,7 +222,7 @@ class _Intake:
         wanted = [draft.lane for draft in drafts if draft.lane is not None]
         lanes = (yield from open_lanes(self._queue.id, wanted)) if wanted else {}
         rows = {draft.id: self._row(draft, lanes) for draft in drafts}
-        inserted = yield "insert_jobs", (self._queue.id, _encode(list(rows.values())).decode(), self._tx.now_ms)
+        inserted = yield "insert_jobs", (self._queue.id, listed(rows.values()), self._tx.now_ms)
         positions: dict[str, int] = dict(inserted)
         contents: list[Sequence[object]] = []
         tags: list[Sequence[object]] = []
@@ -274,15 +276,16 @@ class _Intake:
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:
         """Find the jobs that somebody else wrote meanwhile with the same id or unique key."""
-        rows = yield "survey", (self._queue.id, _listed(draft.id for draft in missing))
+        rows = yield "survey", (self._queue.id, listed(draft.id for draft in missing))
         self._there.update({job_id: JobState(state) for job_id, state, _ in rows if job_id})
-        yield from self._find_unique({draft.unique_key for draft in missing if draft.unique_key is not None})
+        found = yield from self._find_unique({draft.unique_key for draft in missing if draft.unique_key is not None})
         for draft in missing:
             if draft.id in self._there:
                 del self._new[draft.id]
                 continue
-            assert draft.unique_key is not None
-            holder = self._by_unique_key[draft.unique_key]
+            holder = found.get(draft.unique_key)
+            if holder is None:
+                raise Overtaken(f"The job with the unique key of {draft.id} was finished meanwhile.")
             self._replace(draft, self._new[draft.id], holder, _found(holder, by_unique_key=True))
             yield from self._repoint(draft.id, holder)
 
@@ -327,7 +330,3 @@ def _options(draft: JobDraft) -> bytes:
         correlation_id=draft.correlation_id,
     )
     return encode_options(options)
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return _encode(list(texts)).decode()

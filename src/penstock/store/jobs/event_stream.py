@@ -71,6 +71,8 @@ def publish(tx: Tx, lease: Lease, event_id: str, kind: str, data: bytes) -> Scri
         raise LeaseLost(f"Attempt {lease.attempt} of the job {lease.job_id} is over.")
     if job.events >= job.settings.events_max:
         raise TooManyEvents(f"The job {lease.job_id} has {job.events} events, and no more are kept.")
+    if job.settings.strict:
+        yield "commit_strictly", ()
     written = note_event(tx, job, kind, data, event_id)
     yield "insert_event", written
     yield "save_events", (job.position, job.events)

@@ -10,6 +10,7 @@ from penstock.store.jobs import reading
 from penstock.store.jobs.changes import Changes, load
 from penstock.store.jobs.due import lapse
 from penstock.store.jobs.lanes import open_lanes
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from penstock.domain.job import Job
@@ -22,12 +23,10 @@ def cancel(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[J
     """Cancel a job, or ask its worker to stop."""
     changes, job = yield from _load_one(tx, around, job_id)
     asked = job.state is JobState.RUNNING and job.cancel_requested
-    if job.state is not JobState.CANCELLED and not asked:
+    if not (asked or job.state is JobState.CANCELLED or (yield from _was_done(job, event_id))):
         if job.state in TERMINAL:
-            if not (yield from _was_done(job, event_id)):
-                raise JobStateConflict(f"Job {job_id} is {job.state.label} already.")
-        else:
-            changes.cancel(job, event_id)
+            raise JobStateConflict(f"Job {job_id} is {job.state.label} already.")
+        changes.cancel(job, event_id)
     yield from changes.save()
     return (yield from reading.job(tx, around, job_id))
 
@@ -35,13 +34,12 @@ def cancel(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[J
 def retry(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job]:
     """Queue a job again."""
     # Nobody else may enqueue its unique key meanwhile. Before the job is locked, as those who enqueue do it.
-    for (queue_id,) in (yield "queue_of_finished_unique", (job_id,)):
+    for (queue_id,) in (yield "finished_unique", (listed([job_id]),)):
         yield "lock_queue", (queue_id,)
     changes, job = yield from _load_one(tx, around, job_id)
-    if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
-        if not (yield from _was_done(job, event_id)):
+    if not (job.state is JobState.QUEUED or (yield from _was_done(job, event_id))):
+        if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
             raise JobStateConflict(f"Job {job_id} is {job.state.label}.")
-    elif job.state is not JobState.QUEUED:
         if (yield from unique_key_taken(job)):
             raise JobStateConflict(f"Another job with the unique key of job {job_id} is not finished.")
         yield from reopen_lane(changes, job)
@@ -54,7 +52,7 @@ def unique_key_taken(job: JobRecord) -> Script[bool]:
     """Tell whether a finished job cannot come back because of its unique key. The queue is locked if it has one."""
     if job.finished_at is None or job.unique_key is None:
         return False
-    return bool((yield "unique_job", (job.queue_id, job.unique_key)))
+    return bool((yield "unique_jobs", (job.queue_id, listed([job.unique_key]))))
 
 
 def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:
@@ -76,5 +74,5 @@ def _load_one(tx: Tx, around: Surroundings, job_id: str) -> Script[tuple[Changes
 
 
 def _was_done(job: JobRecord, event_id: str) -> Script[bool]:
-    """Tell whether an earlier run of the same call did it, and was committed after all."""
+    """Tell whether an earlier run of the same call did it, and was committed after all; whatever came after that."""
     return bool((yield "event_by_id", (job.position, event_id)))

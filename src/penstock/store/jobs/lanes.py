@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 PROMOTED_MAX = 500
 """How many places of one lane are given at once: more are free only after it was widened, and then go later."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class LaneRecord:
@@ -65,7 +63,7 @@ def open_lanes(queue_id: int, lanes: Iterable[Lane]) -> Script[dict[tuple[str, b
     wanted = {(lane.key, lane.ordered): lane.width for lane in lanes}
     rows = yield (
         "open_lanes",
-        (queue_id, _encode([(key, width, int(ordered)) for (key, ordered), width in sorted(wanted.items())]).decode()),
+        (queue_id, listed((key, width, int(ordered)) for (key, ordered), width in sorted(wanted.items()))),
     )
     records = [LaneRecord(row) for row in rows]
     return {(record.key, bool(record.ordered)): record for record in records}
@@ -73,13 +71,13 @@ def open_lanes(queue_id: int, lanes: Iterable[Lane]) -> Script[dict[tuple[str, b
 
 def lock_lanes_of(job_ids: Sequence[str]) -> Script[dict[int, LaneRecord]]:
     """Lock the lanes that these jobs belong to."""
-    rows = yield "lock_lanes_of_jobs", (_encode(job_ids).decode(),)
+    rows = yield "lock_lanes_of_jobs", (listed(job_ids),)
     return {row[0]: LaneRecord(row) for row in rows}
 
 
 def lock_free_lanes(lane_ids: Iterable[int]) -> Script[dict[int, LaneRecord]]:
     """Lock those of these lanes that nobody else holds now."""
-    rows = yield "lock_free_lanes", (_encode(sorted(lane_ids)).decode(),)
+    rows = yield "lock_free_lanes", (listed(sorted(lane_ids)),)
     return {row[0]: LaneRecord(row) for row in rows}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,7 @@ from penstock.store.job_port import Offers
 from penstock.store.jobs.breakers import WHOLE_QUEUE, key_of, lock_breakers, read_breakers, save_breakers
 from penstock.store.jobs.due import HELD_MS, give_effect
 from penstock.store.jobs.rows import lane_of, offer_of
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from penstock.domain.job import Offer
@@ -24,8 +26,6 @@ TENANTS_MAX = 64
 
 _DUE, _LATER, _SOONER, _NEXT = range(4)
 
-_encode = msgspec.json.Encoder().encode
-
 
 class Turn:
     """One call of offer: what it is asked for, and what it remembers should it be run again."""
@@ -36,17 +36,19 @@ class Turn:
         self.worker = worker
         self.after = after
         """The tenant that had its turn last, by then and, when it is over, by now."""
+        self.number = random.getrandbits(63)  # no secret
+        """Kept with what it takes, by which that is told from what others took."""
         self.taken: list[tuple[int, int]] = []
         """Positions and fences of what earlier runs took: theirs if they were committed after all."""
 
 
 def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
-    """Offer up to so many jobs that are ready, the tenants in turn."""
+    """Offer up to so many jobs that are ready, the tenants in turn; and say, offers or not, when to ask again."""
     queue = turn.queue
     accept_by_ms = tx.now_ms + queue.settings.offer_ms
     offers: list[Offer] = []
     if turn.taken:
-        rows = yield "taken_before", (_encode(turn.taken).decode(), tx.now_ms)
+        rows = yield "taken_before", (listed(turn.taken), turn.number, tx.now_ms)
         offers = [offer_of(row[:-1], queue.name, queue.settings, row[-1]) for row in rows]
     looked = yield from _look(tx, around, turn)
     rows, next_at_ms = yield from _past_breakers(tx, turn, looked.tenants, turn.count - len(offers))
@@ -59,10 +61,12 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     if rows:
         tx.note(Move.OFFER, len(rows))
     offers += [offer_of(row, queue.name, queue.settings, accept_by_ms) for row in rows]
-    if offers:
-        return Offers(offers)
-    next_at_ms = min((at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None), default=None)
-    return Offers([], None if next_at_ms is None else max(next_at_ms - tx.now_ms, 0))
+    # Of several callers together some may get none, even if others do: what comes next is for them.
+    instants = [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
+    instants += [one.accept_by_ms for one in offers]
+    if offers and len(looked.tenants) == TENANTS_MAX:
+        instants.append(tx.now_ms)
+    return Offers(offers, max(min(instants) - tx.now_ms, 0) if instants else None)
 
 
 class Looked(msgspec.Struct, gc=False):
@@ -104,12 +108,15 @@ def _past_breakers(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script
         if count == 0:
             return [], breaker.retry_at
     rows = yield from _take_in_turn(tx, turn, tenants, count)
-    passed, parked_until_ms = yield from _park(tx, turn.queue, policy, rows)
+    passed = yield from _park(tx, turn.queue, policy, rows)
+    parked = len(passed) < len(rows)
     if breaker is not None and allowance is not None and passed:
         breaker.let_pass(policy, tx.now_ms, len(passed))
         yield from save_breakers(turn.queue.id, [breaker])
-    # Behind those that are held up there may be others.
-    return passed, tx.now_ms if parked_until_ms is not None else None
+    if parked:
+        # Behind those that are held up there may be others.
+        return passed, tx.now_ms
+    return passed, breaker.retry_at if breaker is not None and passed else None
 
 
 def _allowance(tx: Tx, queue: JobQueue, policy: BreakerPolicy) -> Script[tuple[BreakerRecord | None, int | None]]:
@@ -123,16 +130,15 @@ def _allowance(tx: Tx, queue: JobQueue, policy: BreakerPolicy) -> Script[tuple[B
     return locked, locked.allowance(policy, tx.now_ms)
 
 
-def _park(tx: Tx, queue: JobQueue, policy: BreakerPolicy, rows: list[Row]) -> Script[tuple[list[Row], int | None]]:
-    """Put aside those whose concurrency key's breaker is open; return the others, and until when."""
+def _park(tx: Tx, queue: JobQueue, policy: BreakerPolicy, rows: list[Row]) -> Script[list[Row]]:
+    """Put aside those whose concurrency key's breaker is open, and return the others."""
     keys = {row[0]: key for row in rows if (key := key_of(lane_of(row))) is not None}
     known = (yield from read_breakers(queue.id, set(keys.values()))) if keys else {}
     open_keys = [key for key, breaker in known.items() if breaker.retry_at is not None]
     if not open_keys:
-        return rows, None
+        return rows
     breakers = yield from lock_breakers(queue.id, open_keys)
     passed: list[Row] = []
-    until_ms: int | None = None
     for row in sorted(rows, key=_urgency):
         breaker = breakers.get(keys.get(row[0], WHOLE_QUEUE))
         allowance = None if breaker is None else breaker.allowance(policy, tx.now_ms)
@@ -142,11 +148,9 @@ def _park(tx: Tx, queue: JobQueue, policy: BreakerPolicy, rows: list[Row]) -> Sc
             breaker.let_pass(policy, tx.now_ms, 1)
             passed.append(row)
         else:
-            assert breaker.retry_at is not None
-            until_ms = breaker.retry_at if until_ms is None else min(until_ms, breaker.retry_at)
             yield "park", (row[0], breaker.retry_at)
     yield from save_breakers(queue.id, breakers.values())
-    return passed, until_ms
+    return passed
 
 
 def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[list[Row]]:
@@ -159,7 +163,7 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
         able = []
         for place, tenant in enumerate(served):
             wanted = share + (place < extra)
-            rows = yield "take", (turn.queue.id, tenant, wanted, due_at_ms, turn.worker)
+            rows = yield "take", (turn.queue.id, tenant, wanted, due_at_ms, turn.worker, turn.number)
             taken += rows
             if len(rows) == wanted:
                 able.append(tenant)

@@ -15,6 +15,7 @@ from penstock.store.jobs.changes import Changes, load
 from penstock.store.jobs.interventions import reopen_lane
 from penstock.store.jobs.reading import conditions, is_loose, within_bytes
 from penstock.store.jobs.removing import Doomed, remove
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueue
@@ -136,6 +137,9 @@ def _step(tx: Tx, around: Surroundings, running: _Running, jobs_max: int) -> Scr
     """Do one step, and say to how many jobs."""
     count = jobs_max if running.rate is None else min(jobs_max, max(1, running.rate // STEPS_PER_SECOND))
     ahead = yield from _ahead(around, running, count)
+    if running.kind is OperationKind.REQUEUE and (yield "finished_unique", (listed(ahead.job_ids),)):
+        # Nobody else may enqueue their unique keys meanwhile. Before the jobs are locked, as those who enqueue do it.
+        yield "lock_queue", (running.queue_id,)
     changes, jobs = yield from load(tx, around, ahead.job_ids)
     # Between being found and being locked, a job may have moved on.
     meant = [job for job in jobs.values() if job.state in running.states]
@@ -196,8 +200,8 @@ def _requeue(changes: Changes, running: _Running, jobs: list[JobRecord]) -> Scri
     keys = [job.unique_key for job in jobs if job.unique_key is not None]
     taken: set[str | None] = set()
     if keys:
-        rows = yield "unique_keys_in_use", (running.queue_id, _encode(keys).decode())
-        taken = {key for (key,) in rows}
+        rows = yield "unique_jobs", (running.queue_id, listed(keys))
+        taken = {row[0] for row in rows}
     requeued = []
     for job in jobs:
         if job.unique_key is not None:

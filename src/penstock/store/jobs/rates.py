@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.domain.job_errors import JobRefused, TooMany
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 _US_PER_S = 1_000_000
 _US_PER_MS = 1_000
 
-_encode = msgspec.json.Encoder().encode
+SKEW_US_MAX = 60 * _US_PER_S
+"""How far the instant of a transaction that waited for a bucket may be behind that of the one before it."""
 
 Bucket = tuple[int, str]
 """1 and nothing for a whole queue's, 0 and the tenant for a tenant's."""
@@ -45,8 +45,7 @@ class Buckets:
                 rate = self._rate(bucket)
                 return JobRefused(f"{whose} {rate.per_second:g} jobs a second.", why, max(1, -(-wait_us // _US_PER_MS)))
         for bucket in buckets:
-            full_at_us = max(self._after.get(bucket, 0), self._now_us)
-            self._after[bucket] = full_at_us + round(_US_PER_S / self._rate(bucket).per_second)
+            self._after[bucket] = self._now_us + self._ahead_us(bucket) + self._interval_us(bucket)
         return None
 
     def start_over(self, tenants: Iterable[str]) -> None:
@@ -67,10 +66,19 @@ class Buckets:
             yield "save_bucket", list(rows)
 
     def _wait_us(self, bucket: Bucket) -> int:
-        rate = self._rate(bucket)
-        interval_us = round(_US_PER_S / rate.per_second)
+        return self._ahead_us(bucket) - (self._rate(bucket).burst - 1) * self._interval_us(bucket)
+
+    def _ahead_us(self, bucket: Bucket) -> int:
+        """In how long it is full."""
         ahead_us = max(self._after.get(bucket, 0) - self._now_us, 0)
-        return ahead_us - (rate.burst - 1) * interval_us
+        interval_us = self._interval_us(bucket)
+        if ahead_us > self._rate(bucket).burst * interval_us + SKEW_US_MAX:
+            # Only by a lower rate that held before: who raised it wants jobs to come, and so there is one token.
+            return (self._rate(bucket).burst - 1) * interval_us
+        return ahead_us
+
+    def _interval_us(self, bucket: Bucket) -> int:
+        return round(_US_PER_S / self._rate(bucket).per_second)
 
     def _rate(self, bucket: Bucket) -> Rate:
         rate = self._rates[bucket[0]]
@@ -87,5 +95,5 @@ def lock_buckets(tx: Tx, queue_id: int, settings: JobQueueSettings, tenants: Ite
         wanted.append(WHOLE)
     if not wanted:
         return Buckets(settings, tx.now_ms, {})
-    rows = yield "lock_buckets", (queue_id, _encode(wanted).decode())
+    rows = yield "lock_buckets", (queue_id, listed(wanted))
     return Buckets(settings, tx.now_ms, {(whole, tenant): full_at_us for whole, tenant, full_at_us in rows})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from penstock.domain.job import Job, JobState
 from penstock.domain.job_errors import JobDoesNotExist
 from penstock.store.job_port import DeadGroup
 from penstock.store.jobs import queues
 from penstock.store.jobs.rows import attempt_of, job_of
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueue
@@ -82,7 +81,7 @@ def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: in
     if not positions:
         return Found([], floor)
     shown = yield from within_bytes(positions)
-    rows = yield "jobs_at", (_listed(shown),)
+    rows = yield "jobs_at", (listed(shown),)
     jobs = sorted((job_of(row) for row in rows), key=lambda job: job.position, reverse=True)
     # Should all of them be gone by now, there may still be others below.
     return Found(jobs, floor if jobs else positions[-1])
@@ -139,17 +138,13 @@ def conditions(wanted: JobFilter) -> tuple[object, ...]:
 
 def within_bytes(positions: list[int]) -> Script[list[int]]:
     """Cut a page off after the job that fills it up; its first job is always in it."""
-    sizes = dict((yield "content_sizes", (_listed(positions),)))
+    sizes = dict((yield "content_sizes", (listed(positions),)))
     filled = 0
     for shown, position in enumerate(positions, 1):
         filled += sizes.get(position, 0)
         if filled >= PAGE_BYTES_MAX:
             return positions[:shown]
     return positions
-
-
-def _listed(positions: list[int]) -> str:
-    return msgspec.json.encode(positions).decode()
 
 
 def dead_tally(_tx: Tx, queue: JobQueue, before: int, rows_max: int) -> Script[Tally]:

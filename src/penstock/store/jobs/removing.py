@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,11 @@ def remove(jobs: Sequence[Doomed]) -> Script[bool]:
     """Remove jobs, and say whether they leave something behind. Counting them, and leaving lanes, is the caller's."""
     if not jobs:
         return False
-    positions = _listed([job.position for job in jobs])
+    positions = listed([job.position for job in jobs])
     for statement in ("remove_jobs", "remove_contents", "remove_tags"):
         yield statement, (positions,)
-    yield "remove_keys", (_listed([job.id for job in jobs]),)
-    few = _listed([job.position for job in jobs if not job.leaves_details])
+    yield "remove_keys", (listed([job.id for job in jobs]),)
+    few = listed([job.position for job in jobs if not job.leaves_details])
     for statement in ("remove_attempts", "remove_events"):
         yield statement, (few,)
     many = [(job.position,) for job in jobs if job.leaves_details]
@@ -65,7 +65,3 @@ def remove_rest(rows_max: int) -> Script[int]:
         yield "forget_removed", (position,)
         left -= 1
     return rows_max - left
-
-
-def _listed(values: list[int] | list[str]) -> str:
-    return msgspec.json.encode(values).decode()

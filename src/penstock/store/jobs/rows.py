@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer
-from penstock.domain.job_queue import JobQueueSettings
 from penstock.domain.retry import RetryPolicy
+from penstock.store.jobs.queues import decode_settings
 
 if TYPE_CHECKING:
+    from penstock.domain.job_queue import JobQueueSettings
     from penstock.store.jobs.script import Row
 
 
@@ -30,7 +30,6 @@ encode_options = msgspec.msgpack.Encoder().encode
 _decode_options = msgspec.msgpack.Decoder(JobOptions).decode
 encode_failure = msgspec.msgpack.Encoder().encode
 _decode_failure = msgspec.msgpack.Decoder(Failure).decode
-_decode_settings = lru_cache(maxsize=1_024)(msgspec.json.Decoder(JobQueueSettings).decode)
 
 
 class JobRecord:
@@ -123,7 +122,7 @@ class JobRecord:
         ) = row[:RECORD_COLUMNS]
         self.state = JobState(state)
         self.options = _decode_options(options)
-        self.settings = _decode_settings(settings)
+        self.settings = decode_settings(settings)
 
     @property
     def retry(self) -> RetryPolicy:

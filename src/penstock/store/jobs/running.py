@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from penstock.store.jobs.script import Answer, Script, Tx
 
+UNKEEPABLE = "A text holds characters that cannot be stored."
+"""What is said of a NUL (on PostgreSQL) or of half a surrogate pair. Names are checked before; ids may be anything."""
+
 Body = Callable[["Tx"], "Script[Answer]"]
 
 
@@ -24,7 +27,8 @@ class Runner(Protocol):
         """Run a script in a transaction, with its counts, and return its answer after the commit.
 
         It is run again as often as need be if its commit is unknown. Passes the failpoints `jobs.VERB.begun` and
-        `jobs.VERB.committed`. Who listens is told after the commit, even if the caller was cancelled by then.
+        `jobs.VERB.committed`. Who listens is told after the commit, even if the caller was cancelled by then. Raises
+        `JobInvalid` for texts that the store cannot hold.
         """
 
     def steps(self) -> Mapping[str, int]:

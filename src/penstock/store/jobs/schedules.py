@@ -55,10 +55,12 @@ def page(_tx: Tx, after: str, limit: int) -> Script[list[Schedule]]:
     return [_schedule(row) for row in rows]
 
 
-def delete(_tx: Tx, name: str) -> Script[None]:
-    """Delete a schedule."""
+def delete(_tx: Tx, name: str, met: set[str]) -> Script[None]:
+    """Delete a schedule. `met` is what earlier runs of the same call have deleted, committed or not."""
     rows = yield "delete_schedule", (name,)
-    if not rows:
+    if rows:
+        met.add(name)
+    elif name not in met:
         raise _missing(name)
 
 

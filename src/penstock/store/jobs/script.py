@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from penstock.domain.job import JobState
@@ -25,6 +27,18 @@ Script = Generator[Step, list[Row], Answer]
 It may be run again from the start, if the commit is unknown or others were in the way, and then has to find done
 what it did. What it raises rolls back.
 """
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def listed(values: Iterable[object]) -> str:
+    """Put several values, or rows of them, into one argument: statements take them as a JSON array."""
+    return _encode(list(values)).decode()
+
+
+class Overtaken(Exception):
+    """Others have changed what a script had found: it is rolled back and run again. Not where there is one writer."""
 
 
 class Tx:

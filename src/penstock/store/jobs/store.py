@@ -7,9 +7,10 @@ import logging
 import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from penstock.domain.job_limits import JobLimits
-from penstock.store.job_port import Offers, Release
+from penstock.store.job_port import Complete, Offers, Release
 from penstock.store.jobs import (
     due,
     enqueueing,
@@ -63,14 +64,19 @@ class ScriptedJobs:
         self._swept = sweeping.Progress()
         self._outlets: dict[tuple[int, int, str], Gathering[None, Offer | int | None]] = {}
         self._intakes: dict[tuple[int, int], Gathering[JobDraft, Enqueued | JobError]] = {}
-        self._reports: Gathering[Report, Reported | JobError] = Gathering(self._report, width=runner.width)
+        self._reports: Gathering[Report, Reported | JobError] = Gathering(
+            self._report, width=runner.width, size_of=_report_size
+        )
         self._turns: dict[int, str] = {}
         """By queue id, the tenant that had its turn last, here. Only a hint."""
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._copies: WeakSet[ScriptedJobs] = WeakSet()
 
     def limited(self, limits: JobLimits) -> ScriptedJobs:
-        """The same jobs, under other limits."""
-        return ScriptedJobs(self._runner, ids=self._around.ids, limits=limits, chance=self._around.chance)
+        """The same jobs, under other limits. They are closed with these."""
+        copy = ScriptedJobs(self._runner, ids=self._around.ids, limits=limits, chance=self._around.chance)
+        self._copies.add(copy)
+        return copy
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._runner.listen(ready, changed)
@@ -157,7 +163,7 @@ class ScriptedJobs:
             async def enqueue(drafts: list[JobDraft]) -> list[Enqueued | JobError]:
                 return await self._runner.run("enqueue", partial(enqueueing.enqueue, queue=queue, drafts=drafts))
 
-            intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width)
+            intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width, size_of=_draft_size)
         return intake
 
     async def _report(self, reports: list[Report]) -> list[Reported | JobError]:
@@ -177,9 +183,16 @@ class ScriptedJobs:
         return await self._runner.run("advance", partial(due.advance, around=self._around))
 
     async def close(self) -> None:
-        """Wait until what was offered to nobody is taken back."""
+        """Wait for what was asked for, and until what was offered to nobody is taken back; refuse what comes."""
+        for copy in list(self._copies):
+            await copy.close()
+        for intake in list(self._intakes.values()):
+            await intake.close()
+        for outlet in list(self._outlets.values()):
+            await outlet.close()
         while self._under_way:
             await asyncio.wait(self._under_way)
+        await self._reports.close()
 
     def _take_back(self, taken: asyncio.Task[list[Offer | int | None]]) -> None:
         """Release what was offered to a caller who has gone. Should that fail, the offers end by themselves."""
@@ -245,7 +258,7 @@ class ScriptedJobs:
         return await self._runner.run("schedules", partial(schedules.page, after=after, limit=limit))
 
     async def delete_schedule(self, name: str) -> None:
-        await self._runner.run("delete_schedule", partial(schedules.delete, name=name))
+        await self._runner.run("delete_schedule", partial(schedules.delete, name=name, met=set()))
 
     async def fire_schedules(self) -> int | None:
         return await self._runner.run("fire_schedules", partial(schedules.fire, around=self._around))
@@ -284,6 +297,14 @@ class ScriptedJobs:
             return queue
         self._known[queue.name] = (queue, asyncio.get_running_loop().time() + QUEUE_CACHED_S)
         return queue
+
+
+def _draft_size(draft: JobDraft) -> int:
+    return len(draft.payload)
+
+
+def _report_size(report: Report) -> int:
+    return len(report.result) if isinstance(report, Complete) else 0
 
 
 def _offers(taken: list[Offer | int | None]) -> Offers:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from penstock.store.jobs.script import Tx, save_counts
+from penstock.domain.errors import StoreUnavailable
+from penstock.domain.job_errors import JobInvalid
+from penstock.store.jobs.running import UNKEEPABLE
+from penstock.store.jobs.script import Overtaken, Tx, save_counts
 from penstock.store.jobs.statements import Dialect, statements
 from penstock.store.postgres.attempts import EXHAUSTED, RETRIED, Attempts, unavailable
 
@@ -28,6 +31,8 @@ JOBS_CHANGED = "penstock_jobs_changed"
 
 SHARDS = 32
 """How many counters a queue has for each state; a transaction uses one at random."""
+
+_UNKEEPABLE = (UnicodeEncodeError, asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
 _NOW = "SELECT penstock.now_ms($1)"
 
@@ -50,6 +55,7 @@ class PostgresRunner:
         self._listeners: list[tuple[Callable[[int, int], None], Callable[[str], None]]] = []
         self._steps: Counter[str] = Counter()
         self._running: set[asyncio.Task[object]] = set()
+        self._closed = False
         wake.open_topic(JOBS_READY, self._heard_ready)
         wake.open_topic(JOBS_CHANGED, self._heard_changed)
 
@@ -60,6 +66,8 @@ class PostgresRunner:
         return self._steps
 
     async def run(self, verb: str, body: Body[Answer]) -> Answer:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
         if self._failpoints:
             await self._failpoints.reach(f"jobs.{verb}.begun")
         # In a task of its own: who calls may be cancelled, but a statement that is cancelled costs its connection.
@@ -69,7 +77,8 @@ class PostgresRunner:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Wait for what runs."""
+        """Refuse what comes, and wait for what runs."""
+        self._closed = True
         while self._running:
             await asyncio.wait(self._running)
 
@@ -83,9 +92,13 @@ class PostgresRunner:
                 if self._failpoints and not passed:
                     passed = True
                     await self._failpoints.reach(f"jobs.{verb}.committed")
-            except (OSError, asyncpg.UniqueViolationError, *RETRIED) as error:
+            except (OSError, asyncpg.UniqueViolationError, Overtaken, *RETRIED) as error:
                 # What somebody else has just written under the same key, the script finds when it is run again.
                 await attempts.pause(error)
+            except (UnicodeEncodeError, asyncpg.DataError) as error:
+                if isinstance(error, _UNKEEPABLE) or isinstance(error.__cause__, UnicodeEncodeError):
+                    raise JobInvalid(UNKEEPABLE) from error
+                raise
             except EXHAUSTED as error:
                 raise unavailable(error) from error
             else:

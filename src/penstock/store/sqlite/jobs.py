@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from penstock.domain.job_errors import JobInvalid
+from penstock.store.jobs.running import UNKEEPABLE
 from penstock.store.jobs.script import Tx, save_counts
 from penstock.store.jobs.statements import Dialect, statements
 from penstock.store.sqlite.calls import Work
@@ -46,7 +48,11 @@ class SqliteRunner:
     async def run(self, verb: str, body: Body[Answer]) -> Answer:
         if self._failpoints:
             await self._failpoints.reach(f"jobs.{verb}.begun")
-        answer = await self._commits.run(Work(lambda: self._transact(body)))
+        try:
+            answer = await self._commits.run(Work(lambda: self._transact(body)))
+        except UnicodeEncodeError as error:
+            # Not sooner: only what is no caller's own fault is rolled back.
+            raise JobInvalid(UNKEEPABLE) from error
         if self._failpoints:
             await self._failpoints.reach(f"jobs.{verb}.committed")
         return answer

@@ -15,6 +15,7 @@ CREATE TABLE job_queue (
 -- `ready` is 1 for what may be offered: it is queued, it has a place in its lane, and no breaker holds it up. `due_at` is
 -- when something happens by itself: it comes due, its offer ends, its lease lapses, or a breaker may let it pass.
 -- `in_lane` is 1 while it takes up a place of its lane. `queued_at` is since when it has waited for a worker, if it does.
+-- `turn` is the number of the call that offered it last.
 CREATE TABLE job (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -28,6 +29,7 @@ CREATE TABLE job (
     lane_id INTEGER,
     in_lane INTEGER NOT NULL DEFAULT 0,
     fence INTEGER NOT NULL DEFAULT 0,
+    turn INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0,
     losses INTEGER NOT NULL DEFAULT 0,
@@ -43,6 +45,9 @@ CREATE TABLE job (
 ) STRICT;
 CREATE INDEX job_ready ON job (queue_id, tenant, priority DESC, position) WHERE ready = 1;
 CREATE INDEX job_due ON job (queue_id, due_at) WHERE due_at IS NOT NULL;
+-- Of all queues. What asks for the jobs of one queue must not walk over those of others, so it is only for statements
+-- that say once more that the job is not finished.
+CREATE INDEX job_due_anywhere ON job (due_at) WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_held ON job (lane_id, in_lane, priority DESC, position) WHERE lane_id IS NOT NULL AND ready = 0 AND state = 2;
 CREATE INDEX job_line ON job (lane_id, position) WHERE lane_id IS NOT NULL AND in_lane = 0 AND finished_at IS NULL;
 CREATE UNIQUE INDEX job_unique ON job (queue_id, unique_key) WHERE unique_key IS NOT NULL AND finished_at IS NULL;

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.domain.errors import PenstockError
 
 CONTENT_TYPE = "application/problem+json"
-_PREFIX = "urn:penstock:problem:"
+PREFIX = "urn:penstock:problem:"
 _PLACE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`$")
 _UNKNOWN_FIELD = re.compile(r"(?:unknown|missing required) field `(?P<field>[^`]*)`")
 
@@ -64,6 +64,12 @@ BUG = Kind(500, "bug", "The server failed")
 STORE_RETRY_MS = SECOND_MS
 
 
+def kinds() -> list[Kind]:
+    """List all kinds of problems, by status and name."""
+    every = {*PROBLEMS.values(), MALFORMED, NOT_FOUND, NOT_ALLOWED, BUG}
+    return sorted(every, key=lambda kind: (kind.status, kind.name))
+
+
 def problem_of(error: PenstockError) -> Problem:
     """Tell an error of the domain."""
     kind = PROBLEMS.get(type(error), INVALID)
@@ -80,7 +86,7 @@ def problem_of(error: PenstockError) -> Problem:
 
 def make_problem(kind: Kind, detail: str, field: str = "") -> Problem:
     """Tell a problem of this kind."""
-    return Problem(type=_PREFIX + kind.name, title=kind.title, status=kind.status, detail=detail, field=field)
+    return Problem(type=PREFIX + kind.name, title=kind.title, status=kind.status, detail=detail, field=field)
 
 
 def problem_of_shape(error: Exception) -> Problem:

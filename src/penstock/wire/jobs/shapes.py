@@ -89,7 +89,7 @@ class JobTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     jobs: Annotated[list[Raw], Meta(min_length=1, max_length=500)]
 
 
-class LooseJob(msgspec.Struct, frozen=True, kw_only=True):
+class LooseJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job in its simplest form: a payload, with a queue and a task that have defaults."""
 
     payload: Raw = msgspec.field(default_factory=_null)
@@ -287,7 +287,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     dry_run: bool = False
 
 
-class LooseRequeue(msgspec.Struct, frozen=True, kw_only=True):
+class LooseRequeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead jobs to queue again: one, or all of a queue."""
 
     id: str | None = None

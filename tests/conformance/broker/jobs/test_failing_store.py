@@ -7,10 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from penstock.broker.jobs.jobs import Jobs
+from penstock.broker.jobs.returns import Returns
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import Failure, JobState, Lease
 from penstock.store.job_port import Accept, Complete, Fail, Release, Report
+from penstock.store.port import Store
+from penstock.testing import ManualClock
 from tests.support.job_service import accept, enqueue, make_queue, poll
 
 WAIT_MS = 30_000
@@ -42,6 +45,18 @@ async def test_an_offer_that_the_store_refused_leaves_the_job_where_it_was(jobs:
     assert (await jobs.looking.job(stored.job_id)).state is JobState.QUEUED
     [offer] = await poll(jobs)
     assert (offer.lease.job_id, offer.lease.attempt) == (stored.job_id, 1)
+
+
+async def test_a_service_that_stops_does_not_wait_for_a_store_that_fails(
+    jobs: Jobs, store: Store, failpoints: Failpoints, clock: ManualClock
+) -> None:
+    await make_queue(jobs, offer_ms=3_600_000)
+    await enqueue(jobs)
+    returns = Returns(store.jobs, clock, jobs.limits)
+    failpoints.arm("jobs.report.begun", throttle)
+    returns.give_back(await poll(jobs))
+    await returns.settle(seconds_max=0.01)  # The clock stands still, and so does whoever would try again.
+    await returns.settle(seconds_max=0)
 
 
 @pytest.mark.parametrize("place", PLACES)

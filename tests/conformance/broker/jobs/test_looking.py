@@ -200,6 +200,16 @@ async def test_jobs_come_in_pages_the_newest_first(jobs: Jobs) -> None:
     assert [job.id for job in (await jobs.looking.jobs(wanted)).jobs] == [stored[3], stored[1]]
 
 
+@pytest.mark.parametrize("kind", ["end", "problem", "job.succeeded", "job.of-mine"])
+async def test_a_worker_cannot_publish_what_the_service_says_itself(jobs: Jobs, kind: str) -> None:
+    await enqueue(jobs)
+    offer = await accept(jobs)
+    with pytest.raises(JobInvalid) as refused:
+        await jobs.reports.publish(offer.lease, "1", kind, b"1")
+    assert refused.value.field == "kind"
+    assert (await jobs.looking.events(offer.lease.job_id)).events == []
+
+
 async def test_failures_are_cut_and_results_and_events_have_limits(jobs: Jobs) -> None:
     await enqueue(jobs)
     offer = await accept(jobs)

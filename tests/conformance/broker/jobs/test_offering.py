@@ -9,10 +9,13 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.jobs.jobs import Jobs
+from penstock.broker.jobs.offering import STRETCH_FIRST
 from penstock.domain.errors import OverLimit, StoreUnavailable
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobInvalid, JobQueueDoesNotExist
+from penstock.domain.job_limits import JobLimits
+from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.store.job_port import Accept, Complete
 from penstock.store.port import Store
@@ -27,6 +30,42 @@ async def test_a_poll_is_offered_what_there_is(jobs: Jobs) -> None:
     offers = await poll(jobs, 2, wait_ms=WAIT_MS)
     assert [offer.lease.job_id for offer in offers] == [one.job_id for one in stored[:2]]
     assert [offer.payload for offer in offers] == [b"[0]", b"[1]"]
+
+
+async def test_one_call_offers_only_so_much_payload(store: Store, clock: ManualClock) -> None:
+    limits = JobLimits(offered_bytes_max=10_000)
+    async with Broker(store, clock=clock, ids=CountedIds(), limits=Limits(), job_limits=limits) as broker:
+        jobs = broker.jobs
+        payload = b'"%b"' % (b"x" * 998)
+        await jobs.enqueueing.enqueue_batch([(QUEUE, JobRequest(task="greet", payload=payload))] * 60)
+        # How large they are is not known at first.
+        assert len(await poll(jobs, 60)) == STRETCH_FIRST
+        assert len(await poll(jobs, 60)) == 10
+        assert len(await poll(jobs, 3)) == 3
+        waiting = asyncio.create_task(poll(jobs, 60, wait_ms=WAIT_MS))
+        assert len(await waiting) == 10
+
+
+async def test_many_small_jobs_are_offered_by_one_call(jobs: Jobs) -> None:
+    await jobs.enqueueing.enqueue_batch([(QUEUE, JobRequest(task="greet"))] * 300)
+    offers = await poll(jobs, 300)
+    assert len({offer.lease.job_id for offer in offers}) == 300
+
+
+async def test_what_was_offered_before_a_later_stretch_failed_goes_back(jobs: Jobs, failpoints: Failpoints) -> None:
+    await jobs.enqueueing.enqueue_batch([(QUEUE, JobRequest(task="greet"))] * 30)
+
+    def fail_next() -> None:
+        failpoints.arm("jobs.offer.begun", fail)
+
+    def fail() -> None:
+        raise StoreUnavailable("The store is throttled.")
+
+    failpoints.arm("jobs.offer.committed", fail_next)
+    with pytest.raises(StoreUnavailable):
+        await poll(jobs, 30)
+    await jobs.settle()
+    assert len(await poll(jobs, 30)) == 30
 
 
 async def test_a_poll_waits_for_a_job(jobs: Jobs) -> None:

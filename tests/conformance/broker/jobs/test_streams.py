@@ -15,6 +15,7 @@ from penstock.domain.errors import OverLimit
 from penstock.domain.job import Failure, JobState, Offer
 from penstock.domain.job_errors import JobInvalid, StreamDoesNotExist
 from penstock.domain.job_limits import JobLimits
+from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.domain.retry import RetryPolicy
 from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release
@@ -123,6 +124,36 @@ async def test_credit_can_be_added_while_the_stream_waits(jobs: Jobs) -> None:
         assert len(await waiting) == 2
         with pytest.raises(JobInvalid):
             stream.stream.add_credit(500)
+
+
+async def test_credit_that_is_taken_away_while_the_stream_waits_counts_at_once(jobs: Jobs) -> None:
+    async with reader(jobs, 3) as stream:
+        waiting = stream.reading()
+        await parked(jobs, 1)
+        stream.stream.add_credit(-2)
+        await jobs.enqueueing.enqueue_batch([(QUEUE, JobRequest(task="greet"))] * 3)
+        assert len(await waiting) == 1
+        assert stream.stream.taken == 1
+        await jobs.settle()
+        back = await poll(jobs, 3)
+        assert [offer.lease.attempt for offer in back] == [1, 1]
+
+
+async def test_a_stream_without_credit_offers_nothing_to_a_worker_that_waits(jobs: Jobs) -> None:
+    async with reader(jobs, 1) as stream:
+        waiting = stream.reading()
+        await parked(jobs, 1)
+        stream.stream.add_credit(-1)
+        await enqueue(jobs)
+        [offer] = await poll(jobs, wait_ms=KEEP_ALIVE_MS)  # The clock stands still: it waits until the job is back.
+        assert offer.lease.attempt == 1
+        assert not waiting.done()
+
+
+async def test_a_stream_of_a_worker_without_a_proper_name_is_not_opened(jobs: Jobs) -> None:
+    with pytest.raises(JobInvalid):
+        jobs.streams.open([QUEUE], credit=1, worker="\0")
+    assert len(jobs.streams) == 0
 
 
 async def test_a_stream_gives_signs_of_life(jobs: Jobs, clock: ManualClock) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from importlib import resources
 
 import apsw
@@ -73,3 +75,27 @@ def test_both_dialects_have_the_same_statements() -> None:
         assert set(re.findall(r"\$(\d+)", text)) == set(_PARAMETER.findall(SQLITE[name])), name
         assert "[sqlite]" not in text
         assert "[postgres]" not in SQLITE[name]
+
+
+def texts(node: ast.AST) -> set[str]:
+    """The strings in a piece of code."""
+    return {part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+
+
+def scripts() -> Iterator[ast.Module]:
+    for file in resources.files("penstock.store.jobs").iterdir():
+        if file.name.endswith(".py"):
+            yield ast.parse(file.read_text(encoding="utf-8"))
+
+
+def test_every_statement_is_used_by_some_script() -> None:
+    assert SQLITE.keys() - set().union(*map(texts, scripts())) == set()
+
+
+def test_every_statement_that_a_script_names_is_there() -> None:
+    yields = [node for script in scripts() for node in ast.walk(script) if isinstance(node, ast.Yield)]
+    steps = [node.value.elts[0] for node in yields if isinstance(node.value, ast.Tuple)]
+    # Others are named by a variable, from a list that the test before looks through.
+    named = set().union(*(texts(step) for step in steps if isinstance(step, ast.Constant | ast.IfExp)))
+    assert len(named) > len(SQLITE) // 2
+    assert named - SQLITE.keys() == set()

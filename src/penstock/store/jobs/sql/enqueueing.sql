@@ -5,6 +5,12 @@
 SELECT id FROM penstock.job_queue WHERE id = $1
 FOR UPDATE -- [postgres]
 
+-- :take_turns
+-- Who brings several unique keys, in whatever order, goes one after the other: two would wait for each other. Those who
+-- bring one or none go on.
+SELECT id FROM penstock.job_queue WHERE id = $1
+FOR NO KEY UPDATE -- [postgres]
+
 -- :survey
 -- The queue, which nobody can delete from now on, with how many jobs wait in it; and jobs that have these ids already.
 WITH queue AS (

@@ -65,17 +65,12 @@ INSERT INTO penstock.job_event (position, seq, attempt, event_id, kind, data, at
 
 -- What has come due.
 
--- :due_queues
-SELECT id, due_at FROM (
-    SELECT q.id, (
-        SELECT j.due_at FROM penstock.job j WHERE j.queue_id = q.id AND j.due_at IS NOT NULL ORDER BY j.due_at LIMIT 1
-    ) AS due_at
-    FROM penstock.job_queue q
-) AS first
-WHERE due_at IS NOT NULL ORDER BY due_at LIMIT $1
-
 -- :due_jobs
-SELECT position, lane_id FROM penstock.job WHERE queue_id = $1 AND due_at <= $2 ORDER BY due_at LIMIT $3
+-- Of all queues, those that have been due for the longest.
+SELECT position, lane_id FROM penstock.job WHERE due_at <= $1 AND finished_at IS NULL ORDER BY due_at LIMIT $2
+
+-- :next_due
+SELECT min(due_at) FROM penstock.job WHERE due_at IS NOT NULL AND finished_at IS NULL
 
 -- Offering.
 
@@ -116,7 +111,7 @@ WITH next AS MATERIALIZED (
     ORDER BY priority DESC, position LIMIT $3
     FOR UPDATE SKIP LOCKED -- [postgres]
 )
-UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5
+UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5, turn = $6
 FROM next WHERE job.position = next.position
 RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued_at, job.fence, job.attempts, job.failures, job.losses,
     job.lane_id,
@@ -124,7 +119,8 @@ RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued
     (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position)
 
 -- :taken_before
--- What an earlier run of the same offer took: $1 are positions and fences.
+-- What an earlier run of the same turn took: $1 are positions and fences. If that run was rolled back, somebody else may
+-- have taken them since, with the same fences but in another turn.
 SELECT j.position, j.id, j.task, j.tenant, j.priority, j.enqueued_at, j.fence, j.attempts, j.failures, j.losses,
     j.lane_id, c.payload, c.options, j.due_at
 FROM penstock.job j
@@ -132,7 +128,7 @@ JOIN penstock.job_content c ON c.position = j.position
 JOIN jsonb_array_elements(CAST($1 AS jsonb)) AS d (value) ON j.position = CAST(d.value ->> 0 AS bigint) -- [postgres]
 JOIN json_each($1) AS d ON j.position = d.value ->> 0 -- [sqlite]
     AND j.fence = CAST(d.value ->> 1 AS int)
-WHERE j.state = 3 AND j.due_at > CAST($2 AS bigint)
+WHERE j.state = 3 AND j.turn = $2 AND j.due_at > CAST($3 AS bigint)
 
 -- :park
 UPDATE penstock.job SET state = 2, ready = 0, due_at = $2, worker = '' WHERE position = $1
@@ -144,8 +140,10 @@ SELECT 1 -- [sqlite]
 
 -- Asked for by somebody.
 
--- :queue_of_finished_unique
-SELECT queue_id FROM penstock.job WHERE id = $1 AND unique_key IS NOT NULL AND finished_at IS NOT NULL
-
--- :unique_job
-SELECT id FROM penstock.job WHERE queue_id = $1 AND unique_key = $2 AND finished_at IS NULL
+-- :finished_unique
+-- The queue of the first of these jobs that is finished and had a unique key.
+SELECT queue_id FROM penstock.job
+WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))) -- [postgres]
+WHERE id IN (SELECT value FROM json_each($1)) -- [sqlite]
+    AND unique_key IS NOT NULL AND finished_at IS NOT NULL
+LIMIT 1

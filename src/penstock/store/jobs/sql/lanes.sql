@@ -40,10 +40,10 @@ FROM next WHERE job.position = next.position
 RETURNING job.ready
 
 -- :promote_by_urgency
--- Who goes next: the most urgent of those that are due.
+-- Who goes next: the most urgent of those that are due, and not about to be removed.
 WITH next AS (
     SELECT position FROM penstock.job
-    WHERE lane_id = $1 AND in_lane = 0 AND ready = 0 AND state = 2
+    WHERE lane_id = $1 AND in_lane = 0 AND ready = 0 AND state = 2 AND finished_at IS NULL
     ORDER BY priority DESC, position LIMIT $2
     FOR UPDATE -- [postgres]
 )

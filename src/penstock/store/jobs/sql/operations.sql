@@ -54,9 +54,3 @@ WHERE j.queue_id = $1 AND j.state = $2 AND j.position > $3 AND j.position <= $4
         SELECT 1 FROM penstock.job_tag AS t WHERE t.tag = $11 AND t.position = j.position
     ))
 ORDER BY j.position LIMIT $5
-
--- :unique_keys_in_use
-SELECT unique_key FROM penstock.job
-WHERE queue_id = $1 AND finished_at IS NULL AND unique_key IS NOT NULL
-    AND unique_key IN (SELECT value FROM json_each($2)) -- [sqlite]
-    AND unique_key = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($2 AS jsonb)))) -- [postgres]

@@ -30,7 +30,8 @@ FOR UPDATE -- [postgres]
 -- :queue_in_use
 SELECT
     CASE
-        WHEN EXISTS (SELECT 1 FROM penstock.job WHERE queue_id = $1) THEN 'jobs'
+        -- In the order of an index, or PostgreSQL may look for the first one in all of the table.
+        WHEN (SELECT position FROM penstock.job WHERE queue_id = $1 ORDER BY state, position LIMIT 1) > 0 THEN 'jobs'
         WHEN EXISTS (SELECT 1 FROM penstock.job_schedule WHERE queue_id = $1) THEN 'schedules'
     END
 

@@ -14,6 +14,7 @@ CREATE TABLE penstock.job_queue (
 -- `ready` is 1 for what may be offered: it is queued, it has a place in its lane, and no breaker holds it up. `due_at` is
 -- when something happens by itself: it comes due, its offer ends, its lease lapses, or a breaker may let it pass.
 -- `in_lane` is 1 while it takes up a place of its lane. `queued_at` is since when it has waited for a worker, if it does.
+-- `turn` is the number of the call that offered it last.
 CREATE TABLE penstock.job (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id text COLLATE "C" NOT NULL UNIQUE,
@@ -27,6 +28,7 @@ CREATE TABLE penstock.job (
     lane_id bigint,
     in_lane smallint NOT NULL DEFAULT 0,
     fence int NOT NULL DEFAULT 0,
+    turn bigint NOT NULL DEFAULT 0,
     attempts int NOT NULL DEFAULT 0,
     failures int NOT NULL DEFAULT 0,
     losses int NOT NULL DEFAULT 0,
@@ -43,6 +45,9 @@ CREATE TABLE penstock.job (
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX job_ready ON penstock.job (queue_id, tenant, priority DESC, position) WHERE ready = 1;
 CREATE INDEX job_due ON penstock.job (queue_id, due_at) WHERE due_at IS NOT NULL;
+-- Of all queues. What asks for the jobs of one queue must not walk over those of others, so it is only for statements
+-- that say once more that the job is not finished.
+CREATE INDEX job_due_anywhere ON penstock.job (due_at) WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_held ON penstock.job (lane_id, in_lane, priority DESC, position) WHERE lane_id IS NOT NULL AND ready = 0 AND state = 2;
 CREATE INDEX job_line ON penstock.job (lane_id, position) WHERE lane_id IS NOT NULL AND in_lane = 0 AND finished_at IS NULL;
 CREATE UNIQUE INDEX job_unique ON penstock.job (queue_id, unique_key) WHERE unique_key IS NOT NULL AND finished_at IS NULL;
