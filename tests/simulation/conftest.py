@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from tests.simulation.profiles import DEEP, DEEP_ON_POSTGRES
 from tests.support.postgres import PostgresServer
 from tests.support.postgres_fixture import postgres_server
 from tests.support.stores import Opener, PostgresDatabase, sqlite_at
@@ -38,3 +40,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return database, database.drop
 
     return in_a_database
+
+
+@pytest.fixture
+def deep(place: Place, request: pytest.FixtureRequest) -> settings:
+    """How long the long lives are on the store that the place is for."""
+    return DEEP_ON_POSTGRES if "postgres" in request.node.callspec.id else DEEP

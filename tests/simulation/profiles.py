@@ -17,3 +17,6 @@ QUICK = settings(
 
 DEEP = settings(QUICK, max_examples=100, stateful_step_count=60)
 """What decides whether a change is good; always run before a merge."""
+
+DEEP_ON_POSTGRES = settings(DEEP, max_examples=40)
+"""The same lives from the first on, but fewer of them: each step is a conversation with a server."""

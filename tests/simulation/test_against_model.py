@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.conftest import Place
 from tests.simulation.machine import StoreMachine
-from tests.simulation.profiles import DEEP, QUICK
+from tests.simulation.profiles import QUICK
 
 
 def machine(place: Place) -> type[StoreMachine]:
@@ -21,5 +22,5 @@ def test_store_agrees_with_the_model(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_store_agrees_with_the_model_over_longer_lives(place: Place) -> None:
-    run_state_machine_as_test(machine(place), settings=DEEP)
+def test_store_agrees_with_the_model_over_longer_lives(place: Place, deep: settings) -> None:
+    run_state_machine_as_test(machine(place), settings=deep)

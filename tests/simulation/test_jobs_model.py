@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.conftest import Place
 from tests.simulation.job_machine import JobMachine
-from tests.simulation.profiles import DEEP, QUICK
+from tests.simulation.profiles import QUICK
 
 EXAMPLES = 20
 EXAMPLES_ON_POSTGRES = 4
@@ -27,5 +27,5 @@ def test_jobs_agree_with_the_model(request: pytest.FixtureRequest, place: Place)
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_jobs_agree_with_the_model_over_longer_lives(place: Place) -> None:
-    run_state_machine_as_test(machine(place), settings=DEEP)
+def test_jobs_agree_with_the_model_over_longer_lives(place: Place, deep: settings) -> None:
+    run_state_machine_as_test(machine(place), settings=deep)

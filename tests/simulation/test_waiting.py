@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.conftest import Place
-from tests.simulation.profiles import DEEP, QUICK
+from tests.simulation.profiles import QUICK
 from tests.simulation.waiting import WaitingMachine
 
 
@@ -21,5 +22,5 @@ def test_no_poll_waits_while_there_is_a_message_for_it(place: Place) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_no_poll_waits_while_there_is_a_message_for_it_over_longer_lives(place: Place) -> None:
-    run_state_machine_as_test(machine(place), settings=DEEP)
+def test_no_poll_waits_while_there_is_a_message_for_it_over_longer_lives(place: Place, deep: settings) -> None:
+    run_state_machine_as_test(machine(place), settings=deep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from penstock.store.job_port import Enqueued
 
 REMEMBERED_MAX = 10_000
-FULL_MS = 20
-"""For how long a queue that was full is taken to be. It may have room at any time, but those who find it full are told
-to wait for far longer than this."""
-
-Known = TypeVar("Known")
 _Place = tuple[int, int, str | None]
 """A queue's id, its revision, and the tenant whose rate it is; None: the whole queue's."""
 
@@ -41,27 +36,20 @@ class Refusals:
 
     A rate that has no token has none before the instant that the store told, and from then on one at a time, whatever
     other nodes do: so as many jobs are let through to the store as there can be tokens for. The store decides; nothing
-    is refused here that it would have taken, but for `FULL_MS`. What has a key may be known already, and a strict queue
-    is exact: neither is judged here.
+    is refused here that it would have taken. Not judged here are a queue that is full, which may have room at any time,
+    what has a key, which may be known already, and a strict queue, which is exact.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._empty: dict[_Place, _Empty] = {}
-        self._full: dict[_Place, tuple[int, str, int]] = {}
 
     def check(self, queue: JobQueue, draft: JobDraft) -> None:
         """Raise what the store would say, if that is known; else count on it that it is asked about this draft."""
-        if not (self._empty or self._full) or not _judged(queue, draft):
+        if not self._empty or not _judged(queue, draft):
             return
         now_ms = self._clock.now_ms()
         whole, own = _places(queue, draft)
-        full = self._full.get(whole)
-        if full is not None:
-            until_ms, reason, retry_after_ms = full
-            if now_ms < until_ms:
-                raise JobRefused(reason, TooMany.QUEUE_FULL, retry_after_ms)
-            del self._full[whole]
         for place in (whole, own):
             known = self._empty.get(place)
             if known is not None and now_ms < known.next_at_ms:
@@ -84,8 +72,7 @@ class Refusals:
         for draft, answer in zip(drafts, answers, strict=True):
             if isinstance(answer, JobRefused):
                 self._remember(queue, draft, answer)
-                if answer.why is not TooMany.RATE_GLOBAL:
-                    self._put_back(queue, draft, but=answer.why)
+                self._put_back(queue, draft, but=answer.why)
 
     def _put_back(self, queue: JobQueue, draft: JobDraft, but: TooMany | None = None) -> None:
         """Take it that a draft used up no token, besides that of a rate whose answer says all that there is to know."""
@@ -98,20 +85,17 @@ class Refusals:
                 known.next_at_ms -= _interval_ms(rate)
 
     def _remember(self, queue: JobQueue, draft: JobDraft, refused: JobRefused) -> None:
-        if queue.settings.strict:
+        if queue.settings.strict or refused.why is TooMany.QUEUE_FULL:
             return
         now_ms = self._clock.now_ms()
         whole, own = _places(queue, draft)
-        if refused.why is TooMany.QUEUE_FULL:
-            _bound(self._full)
-            self._full[whole] = (now_ms + FULL_MS, refused.reason, refused.retry_after_ms)
-            return
         # Not the error itself, which would keep the request that it refused.
         place = whole if refused.why is TooMany.RATE_GLOBAL else own
         next_at_ms = now_ms + refused.retry_after_ms
         known = self._empty.get(place)
         if known is None:
-            _bound(self._empty)
+            if len(self._empty) >= REMEMBERED_MAX:
+                self._empty.clear()
             self._empty[place] = _Empty(next_at_ms, refused.why, refused.reason)
         else:
             known.next_at_ms = max(known.next_at_ms, next_at_ms)
@@ -127,8 +111,3 @@ def _places(queue: JobQueue, draft: JobDraft) -> tuple[_Place, _Place]:
 
 def _interval_ms(rate: Rate) -> float:
     return SECOND_MS / rate.per_second
-
-
-def _bound(known: dict[_Place, Known]) -> None:
-    if len(known) >= REMEMBERED_MAX:
-        known.clear()

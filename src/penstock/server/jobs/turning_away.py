@@ -27,15 +27,21 @@ class TurningAway:
 
     async def pause(self) -> None:
         """Wait before a refusal is told, if it is one of many."""
-        now_s = asyncio.get_running_loop().time()
+        pause_s = self.pause_s(asyncio.get_running_loop().time())
+        if not pause_s:
+            return
+        self._paused += 1
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            self._paused -= 1
+
+    def pause_s(self, now_s: float) -> float:
+        """Count a refusal, and say how long it is to wait."""
         if now_s >= self._window_ends_s:
             self._window_ends_s = now_s + WINDOW_S
             self._refused = 0
         self._refused += 1
         if self._refused <= AT_ONCE or self._paused >= PAUSED_MAX:
-            return
-        self._paused += 1
-        try:
-            await asyncio.sleep(random.uniform(*PAUSE_S))  # noqa: S311 - nobody gains by guessing it
-        finally:
-            self._paused -= 1
+            return 0.0
+        return random.uniform(*PAUSE_S)  # noqa: S311 - nobody gains by guessing it

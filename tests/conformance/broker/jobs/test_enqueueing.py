@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -229,6 +230,60 @@ async def test_a_flood_beyond_the_rate_is_turned_away_without_asking_the_store_e
         await enqueue(jobs, idempotency_key="may be known already")
     await clock.advance(ms=40)
     await enqueue(jobs)
+
+
+async def test_of_a_flood_only_as_many_reach_the_store_as_there_may_be_tokens_for(
+    jobs: Jobs, clock: ManualClock, failpoints: Failpoints
+) -> None:
+    await make_queue(jobs, rate=Rate(per_second=10, burst=2))
+    stored, refused = await flood(jobs, 3)
+    assert (stored, refused) == (2, 1)
+    await clock.advance(ms=100)
+    pause = Pause(failpoints, "jobs.enqueue.begun")
+    first = asyncio.create_task(enqueue(jobs))
+    await pause.reached.wait()
+    # The first is not answered yet, and the others are known to be too many.
+    assert await flood(jobs, 50) == (0, 50)
+    pause.go_on.set()
+    await first
+    await clock.advance(ms=250)
+    assert await flood(jobs, 50) == (2, 48)
+    await clock.advance(ms=10_000)
+    assert await flood(jobs, 3) == (2, 1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"rate_per_tenant": Rate(per_second=10, burst=2)}])
+async def test_a_token_that_a_failing_store_did_not_take_is_still_there(
+    jobs: Jobs, clock: ManualClock, failpoints: Failpoints, settings: dict[str, Any]
+) -> None:
+    await make_queue(jobs, **{"rate": Rate(per_second=10, burst=2), **settings})
+    assert await flood(jobs, 3) == (2, 1)
+    await clock.advance(ms=100)
+
+    def fail() -> None:
+        raise StoreUnavailable("The store is down.")
+
+    failpoints.arm("jobs.enqueue.begun", fail)
+    with pytest.raises(StoreUnavailable):
+        await enqueue(jobs)
+    assert await flood(jobs, 5) == (1, 4)
+
+
+async def test_a_token_that_a_full_queue_did_not_take_is_still_there(jobs: Jobs, clock: ManualClock) -> None:
+    await make_queue(jobs, rate=Rate(per_second=10, burst=2), depth_max=2)
+    assert await flood(jobs, 3) == (2, 1)
+    await clock.advance(ms=100)
+    assert await flood(jobs, 1) == (0, 1)
+    await accept(jobs)
+    assert await flood(jobs, 5) == (1, 4)
+
+
+async def flood(jobs: Jobs, count: int) -> tuple[int, int]:
+    """Enqueue so many at once; return how many were stored, and how many refused."""
+    outcomes = await asyncio.gather(*(enqueue(jobs) for _ in range(count)), return_exceptions=True)
+    found = Counter(type(outcome) for outcome in outcomes)
+    assert set(found) <= {Stored, JobRefused}
+    return found[Stored], found[JobRefused]
 
 
 async def test_a_tenant_beyond_its_rate_does_not_keep_others_out(jobs: Jobs) -> None:
