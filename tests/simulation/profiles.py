@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 QUICK = settings(
-    max_examples=10,
+    max_examples=40,
     stateful_step_count=40,
     derandomize=True,
     database=None,
