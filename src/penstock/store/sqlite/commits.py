@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
-import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import apsw
@@ -15,6 +13,7 @@ from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Draft
 from penstock.store.sqlite.calls import Append
 from penstock.store.sqlite.checkpoints import Checkpoints
+from penstock.store.sqlite.log_sync import open_log_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,11 +48,13 @@ class Effects(Protocol):
 
 
 class Commits:
-    """Runs calls on the event loop's thread, many in one transaction, and commits in a thread of its own.
+    """Runs calls on the event loop's thread, many in one transaction, and answers once its log is durable.
 
-    The two threads never use the connection at the same time: the commit thread has it from when a COMMIT is handed
-    over until it reports back. There are no timers: a call that finds nothing under way is run in the loop's next turn.
-    What one call raises stays with that call; what a commit raises is told to all of its callers.
+    A COMMIT writes to the log and waits for nothing; the log is then synced beside the loop, while the next calls
+    gather. They are run after that, so none sees what is not durable. There are no timers: a call that finds nothing
+    under way is run in the loop's next turn. What one call raises stays with that call; what a commit raises is told
+    to all of its callers. If the log cannot be synced, nobody knows what of it is on the disk: everything is refused
+    from then on, and a restart finds out.
     """
 
     def __init__(
@@ -77,12 +78,13 @@ class Commits:
         self._busy = False
         self._idle: asyncio.Future[None] | None = None
         self._closed = False
+        self._failure: OSError | None = None
         self._wal_pages = 0
-        self._handed_over: queue.SimpleQueue[list[Call[Any]] | asyncio.Future[None]] = queue.SimpleQueue()
+        self._committed: list[Call[Any]] = []
         if not in_memory:
             db.set_wal_hook(self._note_wal)
             self._checkpoints = Checkpoints(db.filename)
-            threading.Thread(target=self._commit_all, name="penstock-commit", daemon=True).start()
+            self._log = open_log_sync(f"{db.filename}-wal")
 
     @property
     def closed(self) -> bool:
@@ -104,6 +106,8 @@ class Commits:
         if self._closed:
             message = "The store is closed."
             raise StoreUnavailable(message)
+        if self._failure is not None:
+            raise _unavailable(self._failure)
         if len(self._pending) >= self._pending_max:
             message = f"{self._pending_max} operations wait for the store already. Try again later."
             raise StoreUnavailable(message)
@@ -121,14 +125,19 @@ class Commits:
         if self._in_memory:
             self._db.close()
             return
-        closed: asyncio.Future[None] = self._loop.create_future()
-        self._handed_over.put(closed)
-        await closed
+        self._log.close()
+        # The last connection to close moves the log into the database and removes it.
+        await self._loop.run_in_executor(None, self._shut)
 
-    # -- on the event loop's thread ---------------------------------------------------------------
+    def _shut(self) -> None:
+        try:
+            self._checkpoints.close()
+            self._db.close()
+        except apsw.Error as error:
+            raise _unavailable(error) from error
 
     def _next(self) -> None:
-        """Run what has gathered, and hand it to the commit thread."""
+        """Run what has gathered, commit it, and begin to make that durable."""
         # Who was cancelled before his turn need not be served.
         gathered = self._pending[: self._share()]
         calls = [call for call in gathered if call.future is None or not call.future.done()]
@@ -147,10 +156,12 @@ class Commits:
             if not isinstance(error, Exception):
                 raise
             return
-        if changed and not self._in_memory:
-            self._handed_over.put(calls)
+        failure = self._commit()
+        if failure is None and changed and not self._in_memory:
+            self._committed = calls
+            self._log.start(self._synced)
         else:
-            self._answer(calls, self._commit())
+            self._answer(calls, failure)
             self._loop.call_soon(self._next)
 
     def _share(self) -> int:
@@ -198,10 +209,31 @@ class Commits:
                 self._effects.drop()
             self._db.execute("RELEASE one")
 
-    def _proceed(self, calls: list[Call[Any]], failure: BaseException | None) -> None:
-        """Answer the callers of a commit, and go on with what has gathered meanwhile."""
-        self._answer(calls, failure)
+    def _synced(self, failure: OSError | None) -> None:
+        """Answer the callers of a commit that is durable, and go on with what has gathered meanwhile."""
+        calls, self._committed = self._committed, []
+        if failure is not None:
+            self._break(calls, failure)
+            return
+        self._answer(calls, None)
+        if self._checkpoints.due(self._wal_pages):
+            # The connection is not ours meanwhile.
+            finished = self._loop.run_in_executor(None, self._checkpoints.finish, self._db)
+            finished.add_done_callback(self._finished)
+        else:
+            self._next_or_later()
+
+    def _finished(self, finished: asyncio.Future[None]) -> None:
+        finished.result()
         self._next_or_later()
+
+    def _break(self, calls: list[Call[Any]], failure: OSError) -> None:
+        """Refuse everything from now on: what is committed may not be on the disk, and will look as if it were."""
+        _log.critical("The log could not be written to the disk, so the store is closed to all: %s", failure)
+        self._failure = failure
+        pending, self._pending = self._pending, []
+        self._answer([*calls, *pending], failure)
+        self._loop.call_soon(self._next)
 
     def _next_or_later(self) -> None:
         # With nothing gathered, those who were just answered get a turn first: they may be who asks next.
@@ -249,8 +281,6 @@ class Commits:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    # -- on whichever thread has the connection ---------------------------------------------------
-
     def _commit(self) -> BaseException | None:
         try:
             self._db.execute("COMMIT")
@@ -261,28 +291,6 @@ class Commits:
     def _note_wal(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
-
-    # -- on the commit thread ---------------------------------------------------------------------
-
-    def _commit_all(self) -> None:
-        # A loop that is closed has nobody left to tell.
-        with contextlib.suppress(RuntimeError):
-            while isinstance(work := self._handed_over.get(), list):
-                failure = self._commit()
-                if failure is None and self._checkpoints.due(self._wal_pages):
-                    self._loop.call_soon_threadsafe(self._answer, work, None)
-                    self._checkpoints.finish(self._db)
-                    self._loop.call_soon_threadsafe(self._next_or_later)
-                else:
-                    self._loop.call_soon_threadsafe(self._proceed, work, failure)
-            # The last connection to close moves the log into the database and removes it.
-            try:
-                self._checkpoints.close()
-                self._db.close()
-            except Exception as error:  # noqa: BLE001  # Told to who closes the store.
-                self._loop.call_soon_threadsafe(work.set_exception, _unavailable(error))
-            else:
-                self._loop.call_soon_threadsafe(work.set_result, None)
 
 
 def _tell(calls: list[Call[Any]]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
@@ -16,6 +17,9 @@ from penstock.store.sqlite import checkpoints as checkpoints_module
 from penstock.store.sqlite.calls import Call, Work
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.connection import connect
+
+if TYPE_CHECKING:
+    from penstock.store.sqlite.log_sync import Synced
 
 
 class Notes:
@@ -201,6 +205,59 @@ async def test_a_full_disk_is_told_and_what_was_acknowledged_stays(commits: Comm
     notes.db.pragma("max_page_count", 1_000_000)
     assert await commits.run(notes.work("room again")) == 6
     assert notes.texts() == [*kept, "room again"]
+
+
+class FailingSync:
+    """A log on a disk that fails."""
+
+    def start(self, synced: Synced) -> None:
+        asyncio.get_running_loop().call_soon(synced, OSError(errno.EIO, "Input/output error"))
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+async def test_a_log_that_cannot_be_synced_closes_the_store_to_all(
+    commits: Commits, notes: Notes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await commits.run(notes.work("kept"))
+    notes.under_way.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "_log", FailingSync())
+        committed = commits.run(notes.work("who knows"))
+        await notes.under_way.wait()
+        gathered = commits.run(notes.work("too late"))
+        told = await asyncio.gather(committed, gathered, return_exceptions=True)
+    assert [type(outcome) for outcome in told] == [StoreUnavailable] * 2
+    # The disk seems well again, but nobody knows what it has lost: only a restart can tell.
+    with pytest.raises(StoreUnavailable, match="Input/output error"):
+        commits.run(notes.work("after"))
+    assert notes.texts() == ["kept", "who knows"]
+    assert "closed to all" in caplog.text
+
+
+async def test_no_call_runs_before_the_one_before_is_durable(
+    commits: Commits, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: asyncio.Queue[Synced] = asyncio.Queue()
+
+    class SlowSync(FailingSync):
+        def start(self, synced: Synced) -> None:
+            syncs.put_nowait(synced)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commits, "_log", SlowSync())
+        first = commits.run(notes.work("first"))
+        durable = await syncs.get()
+        second = commits.run(notes.work("second"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not first.done()
+        assert notes.begun == 1
+        durable(None)
+        assert await first == 1
+        (await syncs.get())(None)
+        assert await second == 2
 
 
 async def test_a_bug_in_what_follows_a_commit_hangs_nobody(commits: Commits, notes: Notes) -> None:
