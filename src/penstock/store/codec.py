@@ -28,6 +28,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_extras = msgspec.msgpack.Decoder(_Extras).decode
 _decode_rows = msgspec.msgpack.Decoder(list[list[str | int | None]]).decode
 _decode_deliveries = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
+_decode_outcomes = msgspec.msgpack.Decoder(list[tuple[bytes, msgspec.Raw]]).decode
 _decode_queue_attributes = msgspec.json.Decoder(QueueAttributes).decode
 _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -49,11 +50,25 @@ def decode_attributes(data: bytes | None) -> tuple[dict[str, Attribute], str | N
 
 def encode_results(results: Sequence[SendResult]) -> bytes:
     """Write the answer to an append."""
-    rows: list[_SentRow | _RefusedRow] = [
-        (result.message_id, result.sequence) if isinstance(result, Sent) else (None, result.error, result.reason)
+    return _encode(result_rows(results))
+
+
+def result_rows(results: Sequence[SendResult]) -> list[_SentRow | _RefusedRow]:
+    """Give the answer to an append as the plain values that are written."""
+    return [
+        (result.message_id, result.sequence) if type(result) is Sent else (None, result.error, result.reason)
         for result in results
     ]
-    return _encode(rows)
+
+
+def encode_outcomes(outcomes: Sequence[tuple[bytes, object]]) -> bytes:
+    """Write keys and their answers, which are plain values, together."""
+    return _encode(outcomes)
+
+
+def decode_outcomes(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Read keys back, and their answers as they would have been written by themselves."""
+    return [(key, bytes(answer)) for key, answer in _decode_outcomes(data)]
 
 
 def decode_results(data: bytes) -> list[SendResult]:
@@ -72,13 +87,8 @@ def _result(row: list[str | int | None]) -> SendResult:
             raise AssertionError(message)
 
 
-def encode_deliveries(deliveries: Sequence[tuple[int, int]]) -> bytes:
-    """Write what a lease gave: the position and the receipt of each message."""
-    return _encode(deliveries)
-
-
 def decode_deliveries(data: bytes) -> list[tuple[int, int]]:
-    """Read what a lease gave back."""
+    """Read back what a lease gave: the position and the receipt of each message."""
     return _decode_deliveries(data)
 
 

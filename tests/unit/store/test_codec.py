@@ -39,9 +39,13 @@ def test_results() -> None:
     assert len(codec.encode_results([Sent("00000000-0000-4000-8000-000000000000")])) < 42
 
 
-def test_deliveries() -> None:
+def test_outcomes() -> None:
+    results: list[SendResult] = [Sent("id", 7), Refused("InvalidParameter", "It is not allowed.")]
     deliveries = [(1 << 62, 1), (3, 4)]
-    assert codec.decode_deliveries(codec.encode_deliveries(deliveries)) == deliveries
+    written = codec.encode_outcomes([(b"sent", codec.result_rows(results)), (b"leased", deliveries)])
+    sent, leased = codec.decode_outcomes(written)
+    assert sent == (b"sent", codec.encode_results(results))
+    assert (leased[0], codec.decode_deliveries(leased[1])) == (b"leased", deliveries)
 
 
 def test_queue_attributes() -> None:

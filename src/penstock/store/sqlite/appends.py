@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.domain.errors import PenstockError
 from penstock.domain.message import Refused, SendResult, Sent, receives_served
 from penstock.domain.queue import DeduplicationScope
-from penstock.store.codec import decode_results, encode_attributes, encode_results
+from penstock.store.codec import decode_results, encode_attributes, result_rows
 from penstock.store.sqlite.outcomes import APPENDED
 from penstock.store.sqlite.positions import sequence_of
 
@@ -84,7 +84,7 @@ class Appends:
             elif key is not None and any(type(result) is Sent for result in results):
                 kept[key] = results
         self._arrivals.store(rows)
-        self._outcomes.keep([(key, encode_results(results)) for key, results in kept.items()])
+        self._outcomes.keep([(key, result_rows(results)) for key, results in kept.items()])
 
     def outcome(self, key: AttemptKey) -> list[SendResult] | None:
         """Return the answer that was kept with a key."""

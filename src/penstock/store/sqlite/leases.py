@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.queue import Counts
-from penstock.store.codec import decode_deliveries, encode_deliveries
+from penstock.store.codec import decode_deliveries
 from penstock.store.port import Leased
 from penstock.store.sqlite.connection import array_of
 from penstock.store.sqlite.contents import LEASED as LEASED_STATE
@@ -66,7 +66,7 @@ class _Run:
         """How many messages the calls that are still to be done want."""
         self.source: Source | None = None
         self.screen: Screen | None = None
-        self.kept: dict[AttemptKey, bytes] = {}
+        self.kept: dict[AttemptKey, list[tuple[int, int]]] = {}
         self.repeated: list[Lease] = []
         """Calls with the attempt key of another one, whose messages are not written yet."""
 
@@ -201,7 +201,7 @@ class Leases:
         if not messages:
             return Leased(messages, next_in_ms)
         if key is not None:
-            run.kept[key] = encode_deliveries([(message.position, message.receipt) for message in messages])
+            run.kept[key] = [(message.position, message.receipt) for message in messages]
         if call.lease_ms == 0:
             self._transaction.wake(contents.queue_id, len(messages))
         return Leased(messages, next_in_ms)
