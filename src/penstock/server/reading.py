@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.wire.http import Response
 
 _log = logging.getLogger(__name__)
+_frequent = FREQUENT_NAMES.get
 
 
 class ReadingProtocol(HttpToolsProtocol, abc.ABC):
@@ -131,13 +132,15 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._read_bytes = self._read_bytes_most = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # It is called for every header of every request, so it is as plain as can be.
-        key = FREQUENT_NAMES.get(name) or name.decode("latin-1").lower()
+        # It is called for every header of every request, so the usual ones take the fewest steps.
         fields = self._incoming
-        if key in fields:
-            fields[key] = f"{fields[key]},{value.decode('latin-1')}"  # A header that is repeated is a list.
-        else:
+        key = _frequent(name)
+        if key is None:
+            key = name.decode("latin-1").lower()
+        if key not in fields:
             fields[key] = value.decode("latin-1")
+        else:
+            fields[key] = f"{fields[key]},{value.decode('latin-1')}"  # A header that is repeated is a list.
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -154,20 +157,21 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         ):
             self._refuse_head()
             return
-        url = origin_form(self.url)
+        url = self.url if self.url == b"/" else origin_form(self.url)
         if not url:
             self._refuse(400, "The request's target is not the address of anything.")
             return
         self._path, _, self._query = url.decode("latin-1").partition("?")
-        self._method = self.parser.get_method().decode("ascii")
+        parser = self.parser
+        self._method = parser.get_method().decode("ascii")
         if not for_sqs(self._method, self._path, fields) and not for_jobs(self._method, self._path, fields):
             self._begin_asgi(url, fields)
             return
         self._chunks = []
         self._body_bytes = 0
         # A client of HTTP/1.0 may wish for it, and would have to be told so in words of its own; it is not granted.
-        self._keep_alive = self.parser.should_keep_alive() and (
-            "connection" not in fields or self.parser.get_http_version() == "1.1"
+        self._keep_alive = parser.should_keep_alive() and (
+            "connection" not in fields or parser.get_http_version() == "1.1"
         )
         if int(fields.get("content-length", "0")) > self._limits.body_bytes_max:
             self._refuse_body()

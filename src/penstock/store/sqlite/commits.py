@@ -169,7 +169,9 @@ class Commits:
         bytes_left = BYTES_PER_TRANSACTION_MAX
         for count, call in enumerate(self._pending, 1):
             if type(call) is Append:
-                bytes_left -= sum(len(draft.body) for draft in call.drafts if type(draft) is Draft)
+                for draft in call.drafts:
+                    if type(draft) is Draft:
+                        bytes_left -= len(draft.body)
             if bytes_left <= 0 or count == CALLS_PER_TRANSACTION_MAX:
                 return count
         return len(self._pending)
