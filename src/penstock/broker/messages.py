@@ -9,7 +9,7 @@ import msgspec
 from penstock.domain import errors
 from penstock.domain.errors import BatchTooLong, InvalidParameter, PenstockError, QueueDoesNotExist
 from penstock.domain.limits import SECOND_MS
-from penstock.domain.message import Message, Receipt, Refused, Sent, VisibilityChange, size_bytes
+from penstock.domain.message import Message, Receipt, Refused, Sent, VisibilityChange, fits, size_bytes
 from penstock.domain.receipt import ReceiptHandles
 from penstock.domain.sending import accept
 from penstock.store.port import PromptStore
@@ -109,6 +109,9 @@ class Messages:
             return Refused(type(error).__name__, error.reason)
 
     def _check_batch_size(self, outgoing: Sequence[Outgoing]) -> None:
+        share = self._limits.batch_bytes_max // len(outgoing)
+        if all(fits(message.body, message.attributes, share) for message in outgoing):
+            return
         total = sum(size_bytes(message.body, message.attributes) for message in outgoing)
         if total > self._limits.batch_bytes_max:
             raise BatchTooLong(

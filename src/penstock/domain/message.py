@@ -161,6 +161,14 @@ def check_token(parameter: str, token: str) -> None:
         raise InvalidParameter(message)
 
 
+def fits(body: str, attributes: dict[str, Attribute], bytes_max: int) -> bool:
+    """Tell whether a message is no larger than so many bytes."""
+    # No character takes more than four bytes, and most messages are far from the bound: then none need be counted.
+    if not attributes and len(body) * 4 <= bytes_max:
+        return True
+    return size_bytes(body, attributes) <= bytes_max
+
+
 def size_bytes(body: str, attributes: dict[str, Attribute]) -> int:
     """Count a message as its queue's limit counts it: body, and attribute names, types and values."""
     # ASCII text, the common case, is as many bytes as characters and need not be encoded to be counted.

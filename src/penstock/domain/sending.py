@@ -18,7 +18,7 @@ from penstock.domain.errors import (
     MissingParameter,
 )
 from penstock.domain.limits import SECOND_MS
-from penstock.domain.message import Attribute, Draft, check_body, check_token, size_bytes
+from penstock.domain.message import Attribute, Draft, check_body, check_token, fits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def accept(queue: Queue, outgoing: Outgoing, *, message_id: str, sender: str, li
     # Most messages are plain, and each of these conditions spares them a call.
     if outgoing.attributes:
         check_attributes(outgoing.attributes, limits)
-    if size_bytes(outgoing.body, outgoing.attributes) > queue.attributes.maximum_message_bytes:
+    if not fits(outgoing.body, outgoing.attributes, queue.attributes.maximum_message_bytes):
         message = (
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{queue.attributes.maximum_message_bytes} bytes."

@@ -260,14 +260,15 @@ class _Batch:
             if isinstance(result, Refused):
                 self.failed.append(_refusal(entry_id, result))
                 continue
+            attributes = message.attributes
             self.successful.append(
                 shapes.SendMessageBatchResultEntry(
                     id=entry_id,
                     message_id=result.message_id,
                     md5_of_message_body=body_digest(message.body),
-                    md5_of_message_attributes=attributes_digest(message.attributes),
-                    md5_of_message_system_attributes=attributes_digest(system),
-                    sequence_number=sequence_number(result.sequence),
+                    md5_of_message_attributes=attributes_digest(attributes) if attributes else None,
+                    md5_of_message_system_attributes=attributes_digest(system) if system else None,
+                    sequence_number=None if result.sequence is None else sequence_number(result.sequence),
                 )
             )
 
