@@ -8,7 +8,7 @@ import threading
 
 import apsw
 
-WAL_PAGES_MAX = 4_000
+WAL_PAGES_MAX = 2_000
 """How long the log grows before the work begins: 16 MB."""
 
 WAL_PAGES_HELD_UP = 4 * WAL_PAGES_MAX

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 MEMORY = ":memory:"
 
-_PAGE_BYTES = 4_096
+PAGE_BYTES = 8_192
+"""Of a new file. Larger ones make batches cheaper, smaller ones commits of a single message."""
+
 _CACHE_KIB = 65_536
 _BUSY_MS = 2_000
 _STATEMENTS_CACHED = 200
@@ -34,7 +36,7 @@ def connect(path: str) -> apsw.Connection:
         # Otherwise SQLite plans a query anew whenever other values are bound to it.
         db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # Only a file that is still empty takes these two from us.
-        db.pragma("page_size", _PAGE_BYTES)
+        db.pragma("page_size", PAGE_BYTES)
         db.pragma("auto_vacuum", 0)
         db.pragma("journal_mode", "memory" if path == MEMORY else "wal")
         # A commit does not wait for the disk: `Commits` syncs the log itself, and answers after that.

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.store.sqlite import checkpoints as checkpoints_module
 from penstock.store.sqlite.checkpoints import Checkpoints
-from penstock.store.sqlite.connection import connect
+from penstock.store.sqlite.connection import PAGE_BYTES, connect
 
 PAGES_MAX = 50
 
@@ -48,7 +48,7 @@ def test_the_bulk_is_copied_before_commits_are_held_up(
     before = database_bytes(path)
     assert not checkpoints.due(PAGES_MAX), "commits go on while the bulk is copied"
     checkpoints.wait()
-    assert database_bytes(path) > before + PAGES_MAX * 4_096
+    assert database_bytes(path) > before + PAGES_MAX * PAGE_BYTES
     assert checkpoints.due(PAGES_MAX + 1), "now the rest can follow"
 
 
