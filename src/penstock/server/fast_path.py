@@ -195,12 +195,15 @@ class FastPath(ReadingProtocol):
         return render_answer(response, self._common, exchange.keep_alive, with_body)
 
     def _write(self, exchange: Exchange, response: Response, rendered: bytes) -> None:
-        self.transport.write(rendered)
-        if response.undelivered is None and not self.flow.write_paused:
+        transport = self.transport
+        transport.write(rendered)
+        # What a transport can write at once it does, and its buffer is empty then; or, if that failed, it is closing.
+        if not self.flow.write_paused and (
+            response.undelivered is None or not (transport.get_write_buffer_size() or transport.is_closing())
+        ):
             self._complete(exchange)
         else:
             self._unsettled = (exchange, response.undelivered)
-            # uvloop writes at the end of the loop's turn.
             self.loop.call_soon(self._settle)
 
     def _settle(self) -> None:

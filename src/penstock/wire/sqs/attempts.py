@@ -22,9 +22,8 @@ def request_attempt(caller: str, operation: str, request: Request) -> bytes | No
     if not invocation_id:
         return None
     # No header can hold a NUL, so it is clear where the body begins.
-    key = sha256(f"request\0{caller}\0{operation}\0{invocation_id}\0".encode())
-    key.update(request.body or request.query.encode())
-    return key.digest()[:_KEY_BYTES]
+    said = f"request\0{caller}\0{operation}\0{invocation_id}\0".encode() + (request.body or request.query.encode())
+    return sha256(said).digest()[:_KEY_BYTES]
 
 
 def receive_attempt(caller: str, queue: QueueName, attempt_id: str) -> bytes:
