@@ -56,7 +56,7 @@ def encode_results(results: Sequence[SendResult]) -> bytes:
 def result_rows(results: Sequence[SendResult]) -> list[_SentRow | _RefusedRow]:
     """Give the answer to an append as the plain values that are written."""
     return [
-        (result.message_id, result.sequence) if type(result) is Sent else (None, result.error, result.reason)
+        (result.message_id, result.sequence) if isinstance(result, Sent) else (None, result.error, result.reason)
         for result in results
     ]
 
