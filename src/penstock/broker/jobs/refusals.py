@@ -42,12 +42,14 @@ class _Empty(msgspec.Struct, gc=False):
 
 
 class _Full(msgspec.Struct, gc=False):
-    """A queue that had no room: how often in this flood, when last, whether it took a job since, and what was said."""
+    """A queue that had no room: how often in this flood and when last, and whether it took a job since."""
 
     reason: str
     retry_after_ms: int
     times: int = 0
-    seen_at_ms: int = 0
+    found_at_ms: int = 0
+    looked_at_ms: int = 0
+    """When somebody was let through to find out whether it has room again."""
     open: bool = False
 
 
@@ -57,8 +59,8 @@ class Refusals:
     - A rate that has no token has none before the instant that the store told, and from then on one at a time, whatever
       other nodes do: so as many jobs are let through to the store as there can be tokens for. Nothing is refused here
       that it would have taken.
-    - A queue that is found full again and again is taken to be full for `FULL_MS` after each look, or until it takes a
-      job. It may have room sooner.
+    - A queue that is found full again and again is looked at once in `FULL_MS`, and taken to be full in between, until
+      it takes a job. It may have room sooner.
 
     Not judged here are what has a key, which may be known already, and a strict queue, which is exact.
     """
@@ -77,7 +79,7 @@ class Refusals:
             return None
         now_ms = self._clock.now_ms()
         full = self._full.get((queue.id, queue.revision))
-        if full is not None and full.times >= FULL_TIMES and not full.open and now_ms < full.seen_at_ms + FULL_MS:
+        if full is not None and full.times >= FULL_TIMES and not full.open and now_ms < full.looked_at_ms + FULL_MS:
             return JobRefused(full.reason, TooMany.QUEUE_FULL, full.retry_after_ms)
         for place in _places(queue, tenant):
             known = self._empty.get(place)
@@ -93,6 +95,9 @@ class Refusals:
         if refused is not None:
             raise refused
         now_ms = self._clock.now_ms()
+        full = self._full.get((queue.id, queue.revision))
+        if full is not None and not full.open:
+            full.looked_at_ms = now_ms  # This one looks for all who come until it is answered, or for as long as that.
         whole, own = _places(queue, draft.tenant)
         for place, rate in ((whole, queue.settings.rate), (own, queue.settings.rate_per_tenant)):
             known = self._empty.get(place)
@@ -149,12 +154,12 @@ class Refusals:
         now_ms = self._clock.now_ms()
         place = (queue.id, queue.revision)
         known = self._full.get(place)
-        if known is None or now_ms >= known.seen_at_ms + FLOOD_MS:
+        if known is None or now_ms >= known.found_at_ms + FLOOD_MS:
             if len(self._full) >= REMEMBERED_MAX:
                 self._full.clear()
             known = self._full[place] = _Full(reason=refused.reason, retry_after_ms=refused.retry_after_ms)
         known.times += 1
-        known.seen_at_ms = now_ms
+        known.found_at_ms = known.looked_at_ms = now_ms
         known.open = False
 
     def _take_for_open(self, queue: JobQueue) -> None:
@@ -162,7 +167,7 @@ class Refusals:
         known = self._full.get(place)
         if known is not None:
             known.open = True
-            if self._clock.now_ms() >= known.seen_at_ms + FLOOD_MS:
+            if self._clock.now_ms() >= known.found_at_ms + FLOOD_MS:
                 del self._full[place]
 
 

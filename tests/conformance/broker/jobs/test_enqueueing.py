@@ -330,6 +330,24 @@ async def test_a_queue_that_is_full_again_and_again_is_not_looked_at_each_time(
         await enqueue(jobs)
 
 
+async def test_one_looks_for_all_whether_a_full_queue_has_room(
+    jobs: Jobs, clock: ManualClock, failpoints: Failpoints
+) -> None:
+    await make_queue(jobs, depth_max=3)
+    await flood(jobs, 3)
+    await flood(jobs, FULL_TIMES)
+    await accept(jobs)
+    await accept(jobs)
+    await clock.advance(ms=FULL_MS)
+    pause = Pause(failpoints, "jobs.enqueue.begun")
+    looking = asyncio.create_task(enqueue(jobs))
+    await pause.reached.wait()
+    assert await flood(jobs, 50) == (0, 50)
+    pause.go_on.set()
+    await looking
+    assert await flood(jobs, 50) == (1, 49)
+
+
 async def test_a_queue_that_was_full_takes_what_there_is_room_for(jobs: Jobs, clock: ManualClock) -> None:
     await make_queue(jobs, depth_max=5)
     assert await flood(jobs, 5) == (5, 0)
