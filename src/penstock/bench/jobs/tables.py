@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -70,10 +71,10 @@ def print_flood(report: FloodReport, console: Console) -> None:
         refused = ", ".join(f"{count:,} {reason}" for reason, count in sorted(trial.refused.items()))
         console.print(
             f"{trial.name}: p99 of accepted enqueues is {trial.p99_ratio:.2f} times that of calm "
-            f"({'within' if met else 'beyond'} {P99_RATIO_MAX:g}; by round "
-            f"{', '.join(f'{ratio:.2f}' for ratio in trial.p99_ratios)}; {trial.flood_samples:,} beside "
-            f"{trial.calm_samples:,} samples), p50 {trial.p50_ratio:.2f} times; {trial.times_accepted:.1f} times as "
-            f"much came as was accepted; refused: {refused or 'none'}",
+            f"({'within' if met else 'beyond'} {P99_RATIO_MAX:g}; median of rounds "
+            f"{statistics.median(trial.p99_ratios):.2f}, {min(trial.p99_ratios):.2f} to {max(trial.p99_ratios):.2f}; "
+            f"{trial.flood_samples:,} beside {trial.calm_samples:,} samples), p50 {trial.p50_ratio:.2f} times; "
+            f"{trial.times_accepted:.1f} times as much came as was accepted; refused: {refused or 'none'}",
             highlight=False,
         )
     for note in report.notes:
