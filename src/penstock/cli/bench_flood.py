@@ -15,20 +15,22 @@ def bench_flood(  # noqa: PLR0913 # Each is one option of the command.
     *,
     postgres: str | None = None,
     sqlite_only: Switch = False,
-    rounds: Count = 3,
-    seconds: Annotated[float, Parameter(validator=Number(gt=0, lte=60))] = 3.0,
-    connections: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = 64,
+    rounds: Count = 15,
+    seconds: Annotated[float, Parameter(validator=Number(gt=0, lte=60))] = 1.0,
+    connections: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = 256,
     per_second: Annotated[int, Parameter(validator=Number(gte=10, lte=10_000))] = 100,
+    steady_per_second: Annotated[int, Parameter(validator=Number(gte=10, lte=10_000))] = 300,
     payload_bytes: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000))] = 1024,
     output: Path = Path("bench-results"),
     json: Switch = False,
 ) -> int:
-    """Measure what a flood of jobs does to those that are accepted, in about a minute and a half.
+    """Measure what a flood of jobs does to those that are accepted, in about four minutes.
 
     A `penstock serve` on SQLite and one on PostgreSQL, each with a queue that is limited in rate and one that is
     bounded in depth. In turns, jobs come a little slower than the queue takes them, and then as fast as the server
-    answers at all, which is far more; what is told is how long the accepted ones took in either case, how much was
-    refused, and what memory the server has before, during and after it.
+    answers at all, which is far more. A steady client in a process of its own enqueues to another queue of the same
+    server, and all its jobs are accepted: what is told is how long these took in either case, how much was refused,
+    and what memory the server has before, during and after it.
 
     Parameters
     ----------
@@ -46,6 +48,8 @@ def bench_flood(  # noqa: PLR0913 # Each is one option of the command.
         How many connections the flood comes over, with one request at a time on each.
     per_second
         How many jobs a second the queues take.
+    steady_per_second
+        How many jobs a second the steady client enqueues.
     payload_bytes
         How large the payload of each job is.
     output
@@ -65,6 +69,7 @@ def bench_flood(  # noqa: PLR0913 # Each is one option of the command.
         seconds=seconds,
         connections=connections,
         per_second=per_second,
+        steady_per_second=steady_per_second,
         payload_bytes=payload_bytes,
         postgres=not sqlite_only,
     )

@@ -35,8 +35,8 @@ class FastFront:
         return await self._sqs.answer(request)
 
     def begin(self, request: Request, reply: Reply) -> bool:
-        """Begin to answer a request without a task, if it is one of SQS that can be."""
-        return not request.path.startswith(JOBS) and self._sqs.begin(request, reply)
+        """Begin to answer a request without a task, if it is one that can be."""
+        return (self._jobs if request.path.startswith(JOBS) else self._sqs).begin(request, reply)
 
 
 class Front:

@@ -40,6 +40,8 @@ class Patience:
     def close(self) -> None:
         """Never call `give_up` again."""
         self._deadline = _NEVER
+        # It knows the connection, which knows us: a circle would keep both until the collector comes by.
+        self._give_up = _nothing
         if self._timer is not None:
             self._timer.cancel()
 
@@ -50,3 +52,7 @@ class Patience:
             self._give_up()
         elif self._deadline != _NEVER:
             self._timer = self._loop.call_later(remaining_s, self._ring)
+
+
+def _nothing() -> None:
+    pass

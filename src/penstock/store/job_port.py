@@ -151,6 +151,9 @@ class JobStore(Protocol):
     async def find_queue(self, name: str) -> JobQueue:
         """Return a queue or raise `JobQueueDoesNotExist`. Cached: it may be a second behind other nodes."""
 
+    def known_queue(self, name: str) -> JobQueue | None:
+        """Return a queue if `find_queue` would tell of it without asking."""
+
     async def list_queues(self, *, after: str = "", limit: int) -> list[JobQueue]:
         """Return queues in the order of their names."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -18,6 +20,13 @@ LARGE = b"x" * 20_000_000
 IMPATIENT = ConnectionLimits(patience_s=0.05)
 PATIENT_WITH_THE_QUICK = ConnectionLimits(patience_s=1)
 """For clients that are served before they become slow: a busy machine must not make them slow too early."""
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
 
 
 async def close(client: Client) -> None:
@@ -45,6 +54,24 @@ async def test_a_waiting_answer_is_cancelled_when_its_client_leaves(
     await waiting.called.wait()
     await leave(client)
     await waiting.cancelled.wait()
+
+
+@ways_to_leave
+async def test_nothing_is_left_of_a_client_that_left(
+    serve: Serve, leave: Callable[[Client], Awaitable[None]], without_collector: None
+) -> None:
+    served = await serve()
+    client, other = await served.connect(), await served.connect()
+    await client.ask(post("/"))
+    await other.ask(post("/"))
+    connections = served.server.server_state.connections
+    left = [weakref.ref(connection) for connection in connections]
+    await leave(client)
+    while len(connections) > 1:
+        await other.ask(post("/"))
+    # Not even until the collector comes by: that is seldom, and those who come and go would fill the memory.
+    while sum(connection() is not None for connection in left) > 1:
+        await other.ask(post("/"))
 
 
 @ways_to_leave

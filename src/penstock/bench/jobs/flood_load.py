@@ -10,7 +10,6 @@ import re
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,11 +20,10 @@ from penstock.bench.jobs.program import Took
 from penstock.bench.jobs.requests import JobRequests
 from penstock.bench.process import run
 
-if TYPE_CHECKING:
-    from penstock.bench.http_connection import Dialogue
-
 JOBS_MAX = 10_000_000
 WORKED_AT_ONCE = 10
+_ACCEPTED = b"202"
+_EXPECTED = (_ACCEPTED, b"429")
 _REASON = re.compile(rb'"reason":"([a-z_]+)"')
 
 
@@ -37,49 +35,89 @@ class FloodLoad(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     connections: int
     payload_bytes: int
+    tenant: str = ""
     per_second: float | None = None
     worked_per_second: float = 0.0
     """How many jobs are worked off meanwhile."""
+    unseen_s: float = 0.0
+    """For how long nothing is noted, at the beginning, while the connections are opened all at once."""
 
 
 class FloodTook(Took, frozen=True, kw_only=True):
-    """What came of it: how long each enqueue took that was accepted, and how many others were refused, by reason."""
+    """What came of it: how long each enqueue took that was accepted, and how many others were refused, by reason.
+
+    `seconds` are those in which that was noted.
+    """
 
     accepted_ms: list[float] = msgspec.field(default_factory=list)
     refused: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Enqueues:
-    """Enqueues until the time is over, and notes what comes of it."""
+class Pace:
+    """Instants at even distances, or none: then it is always time."""
 
-    def __init__(self, requests: JobRequests, ends_s: float) -> None:
+    def __init__(self, every_s: float = 0.0, first_s: float = 0.0) -> None:
+        self._every_s = every_s
+        self._next_s = time.perf_counter() + first_s
+
+    def next_in_s(self) -> float:
+        """Go on to the next instant, and tell in how many seconds it is; below 0, it is over for so long."""
+        if not self._every_s:
+            return 0.0
+        self._next_s += self._every_s
+        return self._next_s - time.perf_counter()
+
+
+class Enqueues:
+    """Enqueues until the time is over, and notes what comes of it.
+
+    A request that had to wait for the answer to the one before it counts from when it was due, or a server that is slow
+    would be asked less just then. One that is sent late because this process was not woken in time counts from then.
+    """
+
+    def __init__(self, requests: JobRequests, seen_from_s: float, ends_s: float, pace: Pace) -> None:
         self._requests = requests
+        self._seen_from_s = seen_from_s
         self._ends_s = ends_s
+        self._pace = pace
+        self._late_s = 0.0
         self._asked_s = 0.0
         self.accepted_ms: list[float] = []
         self.refused: Counter[str] = Counter()
 
+    def next_in_s(self) -> float:
+        next_in_s = self._pace.next_in_s()
+        self._late_s = max(0.0, -next_in_s)
+        return next_in_s
+
     def request(self) -> bytes | None:
-        self._asked_s = time.perf_counter()
-        return self._requests.enqueue(1) if self._asked_s < self._ends_s else None
+        now_s = time.perf_counter()
+        self._asked_s = now_s - self._late_s
+        return self._requests.enqueue(1) if now_s < self._ends_s else None
 
     def answered(self, answer: bytes) -> None:
         status = answer[9:12]
-        if status == b"202":
+        if status not in _EXPECTED:
+            raise WorkFailed(f"the server answered: {answer[:300]!r}")
+        if self._asked_s < self._seen_from_s:
+            return
+        if status == _ACCEPTED:
             self.accepted_ms.append((time.perf_counter() - self._asked_s) * 1e3)
-        elif status == b"429":
+        else:
             found = _REASON.search(answer)
             self.refused["" if found is None else found[1].decode()] += 1
-        else:
-            raise WorkFailed(f"the server answered: {answer[:300]!r}")
 
 
 class UntilThen:
     """Works jobs off until the time is over."""
 
-    def __init__(self, works: Works, ends_s: float) -> None:
+    def __init__(self, works: Works, ends_s: float, pace: Pace) -> None:
         self._works = works
         self._ends_s = ends_s
+        self._pace = pace
+
+    def next_in_s(self) -> float:
+        return self._pace.next_in_s()
 
     def request(self) -> bytes | None:
         return self._works.request() if time.perf_counter() < self._ends_s or self._works.busy else None
@@ -89,19 +127,16 @@ class UntilThen:
 
 
 class Paced(Connection):
-    """A connection that asks at even distances, if told, and leaves it to the dialogue what a refusal means."""
+    """A connection that asks when its dialogue says that it is time, and leaves it to that what a refusal means."""
 
-    def __init__(self, dialogue: Dialogue, *, every_s: float = 0.0, first_s: float = 0.0) -> None:
+    def __init__(self, dialogue: Enqueues | UntilThen) -> None:
         super().__init__(dialogue, _not_again)
-        self._every_s = every_s
-        self._next_s = asyncio.get_running_loop().time() + first_s
+        self._next_in_s = dialogue.next_in_s
 
     def ask(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._every_s:
-            # A server that is slow is not asked more quickly afterwards.
-            self._next_s = max(self._next_s + self._every_s, loop.time())
-            loop.call_at(self._next_s, super().ask)
+        next_in_s = self._next_in_s()
+        if next_in_s > 0:
+            asyncio.get_running_loop().call_later(next_in_s, super().ask)
         else:
             super().ask()
 
@@ -116,17 +151,18 @@ def _not_again(connection: Connection) -> None:
 async def perform(load: FloodLoad) -> FloodTook:
     """Do what is asked on all connections at once."""
     started_s = time.perf_counter()
-    ends_s = started_s + load.seconds
-    requests = JobRequests(load.port, load.queue, load.payload_bytes)
+    seen_from_s, ends_s = started_s + load.unseen_s, started_s + load.seconds
+    requests = JobRequests(load.port, load.queue, load.payload_bytes, load.tenant)
     every_s = 0.0 if load.per_second is None else load.connections / load.per_second
-    enqueues = [Enqueues(requests, ends_s) for _ in range(load.connections)]
-    connections = [
-        Paced(each, every_s=every_s, first_s=every_s * place / load.connections) for place, each in enumerate(enqueues)
+    enqueues = [
+        Enqueues(requests, seen_from_s, ends_s, Pace(every_s, every_s * place / load.connections))
+        for place in range(load.connections)
     ]
+    connections = [Paced(each) for each in enqueues]
     if load.worked_per_second:
-        works = UntilThen(Works(requests, WORKED_AT_ONCE, Supply(JOBS_MAX)), ends_s)
         # Each batch takes three requests: dequeue, accept and complete.
-        connections.append(Paced(works, every_s=WORKED_AT_ONCE / load.worked_per_second / 3))
+        pace = Pace(WORKED_AT_ONCE / load.worked_per_second / 3)
+        connections.append(Paced(UntilThen(Works(requests, WORKED_AT_ONCE, Supply(JOBS_MAX)), ends_s, pace)))
     loop = asyncio.get_running_loop()
     try:
         for connection in connections:
@@ -143,7 +179,8 @@ async def perform(load: FloodLoad) -> FloodTook:
     for each in enqueues:
         refused.update(each.refused)
     return FloodTook(
-        seconds=time.perf_counter() - started_s,
+        # Without those at the end, in which nothing is asked and the last refusals are waited for.
+        seconds=ends_s - seen_from_s,
         accepted_ms=[taken for each in enqueues for taken in each.accepted_ms],
         refused=dict(refused),
     )

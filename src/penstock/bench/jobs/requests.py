@@ -48,16 +48,17 @@ def refuse_failures(answer: bytes) -> None:
 class JobRequests:
     """Writes the requests on one queue."""
 
-    def __init__(self, port: int, queue: str, payload_bytes: int) -> None:
+    def __init__(self, port: int, queue: str, payload_bytes: int, tenant: str = "") -> None:
         self._host = f"127.0.0.1:{port}".encode()
         self._queue = queue
+        self._tenant = tenant
         self._payloads = itertools.cycle(make_bodies(payload_bytes))
         self._dequeues: dict[int, bytes] = {}
 
     def enqueue(self, count: int) -> bytes:
         """Enqueue one job, or a batch of more."""
         jobs = [
-            {"queue": self._queue, "task": _TASK, "payload": payload}
+            {"queue": self._queue, "task": _TASK, "payload": payload, "tenant": self._tenant}
             for payload in itertools.islice(self._payloads, count)
         ]
         return self._write(b"/v1/jobs", jobs[0]) if count == 1 else self._write(b"/v1/jobs/batch", {"jobs": jobs})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -40,29 +41,40 @@ def print_flood(report: FloodReport, console: Console) -> None:
     """Show what was found."""
     plan = report.plan
     console.print(
-        f"{report.machine}; payloads of {plan.payload_bytes:,} bytes, {plan.connections} connections, queues that take "
-        f"{plan.per_second} jobs/s, {plan.rounds} rounds of {plan.seconds:g} s",
+        f"{report.machine}; payloads of {plan.payload_bytes:,} bytes; queues that take {plan.per_second} jobs/s, "
+        f"flooded over {plan.connections} connections, and {plan.steady_per_second} enqueues/s beside it are measured; "
+        f"{plan.rounds} rounds of {plan.seconds:g} s",
         highlight=False,
     )
-    headings = ("p50 ms calm", "p50 ms flood", "p99 ms calm", "p99 ms flood", "accepted/s", "refused/s", "CPU µs each")
-    table = _table("Accepted enqueues, calm and in a flood", (*headings, "MiB before", "peak", "after"))
+    headings = ("p50 ms calm", "flood", "p99 ms calm", "flood", "p99 ms flooded queue, calm", "flood")
+    table = _table("Accepted enqueues, calm and in a flood", (*headings, "accepted/s", "refused/s"))
+    costs = _table(
+        "The server, calm and in a flood", ("of a core calm", "flood", "MiB before", "peak", "grown calm", "flood")
+    )
     for trial in report.trials:
-        times = (trial.unloaded_p50_ms, trial.flood_p50_ms, trial.unloaded_p99_ms, trial.flood_p99_ms)
-        rates = (trial.accepted_per_s, trial.refused_per_s, trial.cpu_us_per_refusal)
-        memory = (trial.memory_before_bytes, trial.memory_peak_bytes, trial.memory_after_bytes)
+        times = (trial.calm_p50_ms, trial.flood_p50_ms, trial.calm_p99_ms, trial.flood_p99_ms)
+        memory = (trial.memory_before_bytes, trial.memory_peak_bytes, trial.calm_grown_bytes, trial.flood_grown_bytes)
         table.add_row(
             trial.name,
-            *(f"{value:,.1f}" for value in times),
-            *(f"{value:,.0f}" for value in rates),
-            *(f"{value / 1_048_576:,.0f}" for value in memory),
+            *(f"{value:,.1f}" for value in (*times, trial.own_calm_p99_ms, trial.own_p99_ms)),
+            *(f"{value:,.0f}" for value in (trial.accepted_per_s, trial.refused_per_s)),
+        )
+        costs.add_row(
+            trial.name,
+            *(f"{value:.2f}" for value in (trial.calm_cpu_share, trial.flood_cpu_share)),
+            *(f"{value / 1_048_576:,.1f}" for value in memory),
         )
     console.print(table)
+    console.print(costs)
     for trial in report.trials:
         met = trial.p99_ratio <= P99_RATIO_MAX
+        refused = ", ".join(f"{count:,} {reason}" for reason, count in sorted(trial.refused.items()))
         console.print(
             f"{trial.name}: p99 of accepted enqueues is {trial.p99_ratio:.2f} times that of calm "
-            f"({'within' if met else 'beyond'} {P99_RATIO_MAX:g}); {trial.refused_share:.1%} refused: "
-            f"{', '.join(trial.reasons)}",
+            f"({'within' if met else 'beyond'} {P99_RATIO_MAX:g}; median of rounds "
+            f"{statistics.median(trial.p99_ratios):.2f}, {min(trial.p99_ratios):.2f} to {max(trial.p99_ratios):.2f}; "
+            f"{trial.flood_samples:,} beside {trial.calm_samples:,} samples), p50 {trial.p50_ratio:.2f} times; "
+            f"{trial.times_accepted:.1f} times as much came as was accepted; refused: {refused or 'none'}",
             highlight=False,
         )
     for note in report.notes:

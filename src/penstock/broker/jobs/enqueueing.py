@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.domain.ids import IdSource
     from penstock.domain.job import JobDraft
+    from penstock.domain.job_errors import JobRefused
     from penstock.domain.job_limits import JobLimits
     from penstock.domain.job_queue import JobQueue
     from penstock.domain.job_request import JobRequest
@@ -71,6 +72,20 @@ class Enqueueing:
         self._expect = expect
         self._busy: set[tuple[int, bytes]] = set()
         self._refusals = Refusals(clock)
+
+    def foresee(self, queue: str, tenant: str) -> JobRefused | None:
+        """Tell at once that a job without keys is refused, if that is known here; the store is not asked."""
+        if not self._refusals:
+            return None
+        known = self._store.known_queue(queue)
+        if known is None or known.settings.derive_keys:
+            return None
+        return self._refusals.foresee(known, tenant)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether there is anything that `foresee` could tell."""
+        return bool(self._refusals)
 
     async def enqueue(self, queue: str, request: JobRequest) -> Stored:
         """Enqueue one job."""

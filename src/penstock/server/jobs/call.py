@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import JobInvalid
 from penstock.server.jobs.access import Caller
 from penstock.wire.http import Request, Response
@@ -47,11 +48,7 @@ class Call(msgspec.Struct, frozen=True):
 
     def body(self, decoder: msgspec.json.Decoder[T]) -> T:
         """Read the body; raises what `problem_of_shape` tells."""
-        body = self.request.body
-        if not body.isascii():
-            # msgspec hands JSON inside of JSON on as it is.
-            body.decode()
-        return decoder.decode(body or b"{}")
+        return read_body(self.request, decoder)
 
     def query(self) -> dict[str, str]:
         """Read what stands behind the question mark."""
@@ -66,6 +63,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 Handler = Callable[[Call], Awaitable[Response | Streamed]]
+
+Refuse = Callable[[PenstockError], None]
+Beginning = Callable[[Request, Caller, Refuse], bool]
+"""Sees to it that a request is refused, now or later, if that can be told at once; False says that nothing was done."""
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -85,12 +86,22 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     handler: Handler
+    begin: Beginning | None = None
     body: Any = None
     answers: dict[int, Any]
     """By status, the shape of the body; None where there is none."""
     parameters: tuple[Parameter, ...] = ()
     hot: bool = False
     """So frequent that it is answered without a framework in between."""
+
+
+def read_body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+    """Read the body of a request; raises what `problem_of_shape` tells."""
+    body = request.body
+    if not body.isascii():
+        # msgspec hands JSON inside of JSON on as it is.
+        body.decode()
+    return decoder.decode(body or b"{}")
 
 
 def read_entry(decoder: msgspec.json.Decoder[T], text: msgspec.Raw, place: str) -> T | Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from penstock.server.jobs.permissions import PERMISSIONS, QUEUE_PATHS
 from penstock.wire.jobs.problems import BUG, NOT_FOUND, make_problem, problem_of, problem_of_shape, problem_response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.domain.ids import IdSource
     from penstock.server.jobs.call import Route
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _CHALLENGE = (("www-authenticate", 'Bearer realm="penstock"'),)
 _TURNED_AWAY = frozenset({401, 403})
+_SHAPELESS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What is raised where a body cannot be read."""
 Found = tuple["Route", dict[str, str]]
 
 
@@ -70,6 +73,28 @@ class Endpoint:
         """List the methods that a path takes."""
         return sorted({route.method for route in self.routes if self.find(route.method, path) is not None})
 
+    def begin(self, request: Request, reply: Callable[[Response], None]) -> bool:
+        """Begin to refuse a request without a task, if it can be; False says that nothing was done."""
+        route = self._plain.get((request.method, request.path))
+        if route is None or route.begin is None or request.query:
+            return False
+        refuse = partial(self._refuse, route, request, reply, perf_counter())
+        try:
+            caller = self.access.identify(request)
+            caller.need(PERMISSIONS[route.name])
+            return route.begin(request, caller, refuse)
+        except (PenstockError, *_SHAPELESS):
+            return False  # What is wrong with it is told in the usual way.
+
+    def _refuse(
+        self, route: Route, request: Request, reply: Callable[[Response], None], started_s: float, error: PenstockError
+    ) -> None:
+        correlation_id = correlation_id_of(request.headers, self._ids)
+        problem = problem_of(error)
+        answer = problem_response(problem, (HEADER, correlation_id))
+        self._note(route, answer, problem, correlation_id, perf_counter() - started_s)
+        reply(answer)
+
     async def answer_hot(self, request: Request) -> Response:
         """Answer a request of a route that is no stream, or refuse one of no route."""
         found = self.find(request.method, request.path)
@@ -96,7 +121,7 @@ class Endpoint:
             answer = await route.handler(call)
         except PenstockError as error:
             problem = problem_of(error)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except _SHAPELESS as error:
             problem = problem_of_shape(error)
         except Exception:  # noqa: BLE001 - the outermost edge: a bug of ours becomes a plain 500
             _log.exception("Request %s failed", correlation_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,17 +11,21 @@ from msgspec import Raw
 from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import IdempotencyKeyReused, JobRefused
 from penstock.domain.job_request import JobRequest, check_name
-from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_entry
+from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_body, read_entry
 from penstock.server.jobs.turning_away import TurningAway
 from penstock.wire.jobs.answers import Accepted, BatchAnswer, BatchEntry, Problem, label
 from penstock.wire.jobs.problems import problem_of
 from penstock.wire.jobs.shapes import JobTexts, LooseJob, NewJob, NewJobs, job_request
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.broker.jobs.enqueueing import Outcome, Stored
     from penstock.broker.jobs.jobs import Jobs
+    from penstock.server.jobs.access import Caller
+    from penstock.server.jobs.call import Refuse
     from penstock.server.jobs.observer import Observer
-    from penstock.wire.http import Response
+    from penstock.wire.http import Request, Response
 
 _decode_job = msgspec.json.Decoder(NewJob)
 _decode_jobs = msgspec.json.Decoder(JobTexts)
@@ -60,6 +65,7 @@ class EnqueueRoutes:
                 name="EnqueueJob",
                 summary="Enqueue a job. 202 if it is new; 200 if its key or unique key stood for a job already.",
                 handler=self._enqueue,
+                begin=self._begin,
                 body=NewJob,
                 answers={202: Accepted, 200: Accepted},
                 parameters=headers,
@@ -88,6 +94,21 @@ class EnqueueRoutes:
             ),
         ]
 
+    def _begin(self, request: Request, caller: Caller, refuse: Refuse) -> bool:
+        """Refuse a job by what is known here already: a flood is to cost far less than what is taken."""
+        if not self._enqueueing.refuses or self._observer.tracing:
+            return False
+        job = read_body(request, _decode_job)
+        caller.need_queue(job.queue)
+        if not (job.idempotency_key is None and job.unique_key is None and _key_of(request.headers) is None):
+            return False  # It may be known.
+        refused = self._enqueueing.foresee(job.queue, caller.tenant_for(job.tenant))
+        if refused is None:
+            return False
+        self._observer.counters.count_enqueued(refused)
+        self._turning_away.hold(partial(refuse, refused), len(request.body))
+        return True
+
     async def _enqueue(self, call: Call) -> Response:
         return await self._enqueue_one(call, call.body(_decode_job))
 
@@ -102,7 +123,7 @@ class EnqueueRoutes:
                 stored = await self._enqueueing.enqueue(job.queue, request)
                 sending.became(stored)
         except JobRefused:
-            await self._turning_away.pause()
+            await self._turning_away.pause(len(call.request.body))
             raise
         return _accepted(stored)
 
@@ -142,13 +163,17 @@ class EnqueueRoutes:
             request = msgspec.structs.replace(request, tenant=tenant)
         if not by_header:
             return request
-        key = headers.get("idempotency-key", headers.get("x-idempotency-key"))
+        key = _key_of(headers)
         if key is None:
             return request
         check_name("Idempotency-Key", key, self._limits)
         if request.idempotency_key not in {None, key}:
             raise IdempotencyKeyReused("The idempotency keys in the header and in the body differ.")
         return msgspec.structs.replace(request, idempotency_key=key)
+
+
+def _key_of(headers: Mapping[str, str]) -> str | None:
+    return headers.get("idempotency-key", headers.get("x-idempotency-key"))
 
 
 def _accepted(stored: Stored) -> Response:

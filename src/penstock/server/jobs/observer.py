@@ -39,6 +39,11 @@ class Observer:
         self._tracing = tracing
         self.origins = Origins()
 
+    @property
+    def tracing(self) -> bool:
+        """Whether there are spans."""
+        return self._tracing is not None
+
     def sending(self, call: Call, queue: str, count: int = 1) -> Sending:
         """Begin to watch an enqueueing; used with `with`."""
         span = None if self._tracing is None else self._tracing.send(call.request.headers, queue, count)

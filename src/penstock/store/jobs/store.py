@@ -91,10 +91,14 @@ class ScriptedJobs:
         return self._know(queue), created
 
     async def find_queue(self, name: str) -> JobQueue:
-        known, until_s = self._known.get(name, (None, 0.0))
-        if known is not None and asyncio.get_running_loop().time() < until_s:
+        known = self.known_queue(name)
+        if known is not None:
             return known
         return self._know(await self._runner.run("find_queue", partial(queues.find, name=name)))
+
+    def known_queue(self, name: str) -> JobQueue | None:
+        known, until_s = self._known.get(name, (None, 0.0))
+        return known if known is not None and asyncio.get_running_loop().time() < until_s else None
 
     async def list_queues(self, *, after: str = "", limit: int) -> list[JobQueue]:
         return await self._runner.run("list_queues", partial(queues.page, after=after, limit=limit))

@@ -51,10 +51,12 @@ class Session:
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=STATEMENT_TIMEOUT_S,
                 statement_cache_size=STATEMENTS_CACHED_MAX,
-                # Each statement is to see what was committed before it, whatever the server's default is.
                 server_settings={
                     "application_name": APPLICATION_NAME,
+                    # Each statement is to see what was committed before it, whatever the server's default is.
                     "default_transaction_isolation": "read committed",
+                    # Plans that were made while a table was small are kept while it grows, until it is analyzed.
+                    "enable_seqscan": "off",
                 },
             )
         except (asyncpg.ClientConfigurationError, ValueError) as error:

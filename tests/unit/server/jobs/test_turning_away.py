@@ -1,36 +1,111 @@
-"""Refusals now and then are told at once, and those of a flood after a pause."""
+"""Refusals now and then are told at once, and those of a flood one after the other."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
-from penstock.server.jobs.turning_away import AT_ONCE, PAUSE_S, PAUSED_MAX, WINDOW_S, TurningAway
+import pytest
+
+from penstock.server.jobs.turning_away import (
+    AT_ONCE,
+    HELD_BYTES_MAX,
+    HELD_MAX,
+    HELD_S,
+    TOLD_PER_S,
+    TURN_S,
+    WINDOW_S,
+    Line,
+    TurningAway,
+)
+
+
+def nothing() -> None:
+    pass
+
+
+def flooded(count: int, now_s: float = 0.0, tell: Callable[[], None] = nothing) -> Line:
+    """Make a line in which so many stand."""
+    line = Line()
+    for _ in range(AT_ONCE):
+        assert not line.join(now_s, tell)
+    for _ in range(count):
+        assert line.join(now_s, tell)
+    return line
 
 
 def test_a_few_refusals_are_told_at_once() -> None:
-    turning_away = TurningAway()
+    line = Line()
     for window in range(3):
-        assert {turning_away.pause_s(window * WINDOW_S) for _ in range(AT_ONCE)} == {0.0}
+        assert not any(line.join(window * WINDOW_S, nothing) for _ in range(AT_ONCE))
 
 
-def test_those_of_a_flood_wait_and_not_all_for_as_long() -> None:
+def test_nobody_is_told_before_those_in_line() -> None:
+    line = flooded(1)
+    assert line.join(2 * WINDOW_S, nothing)
+    assert len(line) == 2
+
+
+def test_those_of_a_flood_wait_and_are_told_a_few_at_a_time_in_their_order() -> None:
+    line, told = flooded(0), list[int]()
+    for number in range(20):
+        assert line.join(0.0, partial(told.append, number))
+    assert line.take(HELD_S[0] - 0.001) == []
+    turns = 0
+    while line:
+        taken = line.take(HELD_S[0])
+        assert 1 <= len(taken) <= TOLD_PER_S * TURN_S
+        for tell in taken:
+            tell()
+        turns += 1
+    assert turns == 20 / (TOLD_PER_S * TURN_S)
+    assert told == list(range(20))
+
+
+def test_more_are_told_at_a_time_where_they_would_wait_too_long() -> None:
+    line = flooded(HELD_MAX)
+    now_s = HELD_S[0]
+    while len(line) > TOLD_PER_S * HELD_S[1]:
+        line.take(now_s)
+        now_s += TURN_S
+    # The line grows shorter by the same share in each turn, so that the last of those who came together wait longest.
+    assert now_s < 3 * HELD_S[1]
+
+
+def test_only_so_many_wait() -> None:
+    line = flooded(HELD_MAX)
+    assert not line.join(0.0, nothing)
+    line.take(HELD_S[0])
+    assert line.join(HELD_S[0], nothing)
+
+
+def test_only_so_much_of_requests_is_kept() -> None:
+    line = flooded(0)
+    assert line.join(0.0, nothing, HELD_BYTES_MAX - 1)
+    assert not line.join(0.0, nothing, 2)
+    assert line.join(0.0, nothing, 1)
+    line.take(HELD_S[0])
+    assert line.join(0.0, nothing, HELD_BYTES_MAX)
+
+
+async def test_all_of_a_flood_are_told_and_whoever_left_is_passed_over() -> None:
     turning_away = TurningAway()
-    for _ in range(AT_ONCE):
-        turning_away.pause_s(0.0)
-    pauses = {turning_away.pause_s(WINDOW_S / 2) for _ in range(100)}
-    assert len(pauses) > 1
-    assert PAUSE_S[0] <= min(pauses) <= max(pauses) <= PAUSE_S[1]
-
-
-async def test_only_so_many_wait() -> None:
-    turning_away = TurningAway()
-    # Some of them begin another window, however slow the machine is, and are told at once: hence far more than wait.
-    waiting = [asyncio.create_task(turning_away.pause()) for _ in range(PAUSED_MAX + 100 * AT_ONCE)]
+    waiting = [asyncio.create_task(turning_away.pause()) for _ in range(3 * AT_ONCE)]
     await asyncio.sleep(0)
-    assert turning_away.pause_s(asyncio.get_running_loop().time()) == 0.0
-    for each in waiting:
-        each.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    waiting[-1].cancel()
+    told = await asyncio.gather(*waiting, return_exceptions=True)
+    assert told[:-1] == [None] * (3 * AT_ONCE - 1)
+    assert isinstance(told[-1], asyncio.CancelledError)
+
+
+async def test_one_that_cannot_be_told_does_not_keep_the_others_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ValueError
+
+    turning_away = TurningAway()
     for _ in range(AT_ONCE):
-        turning_away.pause_s(0.0)
-    assert turning_away.pause_s(0.0) > 0
+        turning_away.hold(nothing)
+    turning_away.hold(fail)
+    await turning_away.pause()
+    assert "A refusal could not be told" in caplog.text
