@@ -30,7 +30,7 @@ class RandomIds:
 # uuid.uuid4() takes ten times as long, and every message and every request needs one: so they are made by the hundred.
 _AHEAD = 256
 _UUID_BYTES = 16
-_BLANK = "00000000-0000-0000-0000-000000000000"
+_BLANK = "00000000-0000-0000-0000-000000000000 "
 _RANDOM_BITS = int.from_bytes(UUID("ffffffff-ffff-0fff-3fff-ffffffffffff").bytes * _AHEAD)
 _VERSION_BITS = int.from_bytes(UUID("00000000-0000-4000-8000-000000000000").bytes * _AHEAD)
 _DIGIT_PLACES = [place for place, character in enumerate(_BLANK) if character == "0"]
@@ -47,8 +47,7 @@ def _make_ahead() -> None:
     text = bytearray(_BLANK.encode() * _AHEAD)
     for index, place in enumerate(_DIGIT_PLACES):
         text[place :: len(_BLANK)] = digits[index :: len(_DIGIT_PLACES)]
-    ids = text.decode()
-    _ahead.extend(ids[start : start + len(_BLANK)] for start in range(0, len(ids), len(_BLANK)))
+    _ahead.extend(text.decode().split())
 
 
 class CountedIds:

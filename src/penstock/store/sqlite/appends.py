@@ -127,7 +127,8 @@ class Appends:
             draft.message_id,
             self._transaction.now_ms,
             draft.sender,
-            encode_attributes(draft.attributes, draft.trace_header),
+            # Few have any, and each message has a row.
+            encode_attributes(draft.attributes, draft.trace_header) if draft.attributes or draft.trace_header else None,
             draft.deduplication_id,
             None,
             draft.body,
