@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
+from functools import partial
+from typing import TYPE_CHECKING
 
 import apsw
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
 WAL_PAGES_MAX = 2_000
-"""How long the log grows before the work begins: 16 MB."""
+"""How long the log grows before the work begins: 16 MB with pages of 8 KB."""
 
 WAL_PAGES_HELD_UP = 4 * WAL_PAGES_MAX
 """How long it may become meanwhile; then commits wait for the work to end."""
@@ -28,11 +36,11 @@ class Checkpoints:
         # A connection that has read nothing does not know of the log, and would copy nothing without a word.
         self._db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         self._begin_at_pages = WAL_PAGES_MAX
-        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._copied = threading.Event()
         self._copied.set()
         self._copying = False
-        self._thread = threading.Thread(target=self._copy_all, name="penstock-checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="penstock-checkpoint", daemon=True)
         self._thread.start()
 
     def due(self, wal_pages: int) -> bool:
@@ -42,19 +50,31 @@ class Checkpoints:
         if wal_pages >= self._begin_at_pages:
             self._copying = True
             self._copied.clear()
-            self._asked.put(True)
+            self._asked.put(self._copy)
         return False
 
     def wait(self) -> None:
         """Return once nothing is being copied beside the commits."""
         self._copied.wait()
 
+    def begin_to_finish(self, db: apsw.Connection, finished: Callable[[], None]) -> None:
+        """Have `finish` done by the thread, and `finished` called by it in the end, whatever happens."""
+        self._asked.put(partial(self._finish_and_tell, db, finished))
+
+    def _finish_and_tell(self, db: apsw.Connection, finished: Callable[[], None]) -> None:
+        try:
+            self.finish(db)
+        finally:
+            finished()
+
     def finish(self, db: apsw.Connection) -> None:
-        """Copy the rest of the log, so that the next transaction begins it anew."""
+        """Copy the rest of the log, and begin it anew."""
         self.wait()
         self._copying = False
         try:
             pages, copied = db.wal_checkpoint()
+            # Who writes first to a log that begins anew waits for the disk; better here than between two commits.
+            db.pragma("user_version", db.pragma("user_version"))
         except apsw.Error:
             # The log still holds everything, and the next pass tries again. If the disk is full, a commit says so.
             pages, copied = self._begin_at_pages, 0
@@ -63,13 +83,21 @@ class Checkpoints:
 
     def close(self) -> None:
         """End the thread, after what it is doing."""
-        self._asked.put(False)
+        self._asked.put(None)
         self._thread.join()
         self._db.close()
 
-    def _copy_all(self) -> None:
-        while self._asked.get():
+    def _copy(self) -> None:
+        try:
             # As in `finish`, which does what this leaves undone.
             with contextlib.suppress(apsw.Error):
                 self._db.wal_checkpoint()
+        finally:
             self._copied.set()
+
+    def _work(self) -> None:
+        while (work := self._asked.get()) is not None:
+            try:
+                work()
+            except Exception:  # noqa: BLE001  # The thread's outermost edge: without it, commits would wait without end.
+                _log.exception("The log could not be moved into the database, and grows until it can")

@@ -50,11 +50,11 @@ class Effects(Protocol):
 class Commits:
     """Runs calls on the event loop's thread, many in one transaction, and answers once its log is durable.
 
-    A COMMIT writes to the log and waits for nothing; the log is then synced beside the loop, while the next calls
-    gather. They are run after that, so none sees what is not durable. There are no timers: a call that finds nothing
-    under way is run in the loop's next turn. What one call raises stays with that call; what a commit raises is told
-    to all of its callers. If the log cannot be synced, nobody knows what of it is on the disk: everything is refused
-    from then on, and a restart finds out.
+    A COMMIT writes to the log and does not wait for the disk; the log is then synced beside the loop, while the next
+    calls gather. They are run after that, so none sees what is not durable. There are no timers: a call that finds
+    nothing under way is run in the loop's next turn. What one call raises stays with that call; what a commit raises is
+    told to all of its callers. If the log cannot be synced, nobody knows what of it is on the disk: everything is
+    refused from then on.
     """
 
     def __init__(
@@ -82,9 +82,14 @@ class Commits:
         self._wal_pages = 0
         self._committed: list[Call[Any]] = []
         if not in_memory:
+            _settle_log(db)
             db.set_wal_hook(self._note_wal)
-            self._checkpoints = Checkpoints(db.filename)
             self._log = open_log_sync(f"{db.filename}-wal")
+            try:
+                self._checkpoints = Checkpoints(db.filename)
+            except BaseException:
+                self._log.close()
+                raise
 
     @property
     def closed(self) -> bool:
@@ -220,14 +225,14 @@ class Commits:
         self._answer(calls, None)
         if self._checkpoints.due(self._wal_pages):
             # The connection is not ours meanwhile.
-            finished = self._loop.run_in_executor(None, self._checkpoints.finish, self._db)
-            finished.add_done_callback(self._finished)
+            self._checkpoints.begin_to_finish(self._db, self._finished)
         else:
             self._next_or_later()
 
-    def _finished(self, finished: asyncio.Future[None]) -> None:
-        finished.result()
-        self._next_or_later()
+    def _finished(self) -> None:
+        # By the thread. A loop that is closed has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._next_or_later)
 
     def _break(self, calls: list[Call[Any]], failure: OSError) -> None:
         """Refuse everything from now on: what is committed may not be on the disk, and will look as if it were."""
@@ -293,6 +298,16 @@ class Commits:
     def _note_wal(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+def _settle_log(db: apsw.Connection) -> None:
+    """Move what an earlier process left in the log into the database, and sync that.
+
+    After a sync that failed, the log may look well in the system's memory and not be so on the disk.
+    """
+    # Who reads the file just now keeps it as it is. Then it is synced as it is, when it is opened for that.
+    with contextlib.suppress(apsw.BusyError):
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def _tell(calls: list[Call[Any]]) -> None:

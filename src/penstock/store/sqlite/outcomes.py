@@ -1,7 +1,7 @@
 """Answers kept for retries: a table in the order of time, and an index by key in memory.
 
-What one transaction has to keep goes together into one row, whose own key is empty: a row for each would take several
-times as long. (Earlier versions wrote a row for each, which is still read.)
+What one transaction has to keep goes together into a row or a few, whose own keys are empty: a row for each would take
+several times as long. (Earlier versions wrote a row for each, which is still read.)
 
 The index takes 32 to 64 bytes for each outcome of the window, `OUTCOMES_MAX` bounds their number, and it is made anew
 when the store is opened. It may name a row that is gone or another key's; the row itself is what counts.
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 OUTCOMES_MAX = 1 << 23
 """So many outcomes can be kept at once, with half a gigabyte of index: 28,000 requests a second for five minutes."""
+
+TOGETHER_MAX = 32
+"""How many outcomes share a row. Who looks for one reads all of them, and what is kept together is often retried so."""
 
 APPENDED, LEASED = b"a", b"l"
 """The kinds of outcomes, which is how their keys begin: an append and a lease may share an attempt key."""
@@ -89,9 +92,10 @@ class Outcomes:
 
     def keep(self, outcomes: Sequence[tuple[AttemptKey, object]]) -> None:
         """Keep answers, as plain values, with their keys. No key may have an answer that `find` still returns."""
-        if outcomes:
-            row = (self._next_id, self._transaction.now_ms, _TOGETHER, encode_outcomes(outcomes))
-            self._index(self._next_id, [key for key, _ in outcomes])
+        for start in range(0, len(outcomes), TOGETHER_MAX):
+            part = outcomes[start : start + TOGETHER_MAX]
+            row = (self._next_id, self._transaction.now_ms, _TOGETHER, encode_outcomes(part))
+            self._index(self._next_id, [key for key, _ in part])
             self._next_id += 1
             self._db.execute("INSERT INTO outcome (id, at_ms, key, answer) VALUES (?, ?, ?, ?)", row)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
+from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Receipt
 from penstock.store.jobs.store import ScriptedJobs
 from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease, Work
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from penstock.store.sqlite.calls import Call
 
 _log = logging.getLogger(__name__)
+
+_NOT_GIVEN_BACK = "A lease whose caller went away could not be given back: %s"
 
 Answer = TypeVar("Answer")
 
@@ -90,6 +93,9 @@ class SqliteStore:
                 owner.release()
             if isinstance(error, apsw.Error):
                 raise broken(error, path) from error
+            if isinstance(error, OSError):
+                message = f"The store {path} cannot be used: {error}."
+                raise StoreUnavailable(message) from error
             raise
 
     @property
@@ -220,8 +226,11 @@ class SqliteStore:
     def _give_back(self, queue: Queue, leased: Leased) -> None:
         """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""
         receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
-        if not self._commits.closed:
+        try:
             released = self._commits.run(Work(partial(self._parts.receipts.release, queue, receipts)))
+        except StoreUnavailable as error:  # It is closed, or has too much to do.
+            _log.warning(_NOT_GIVEN_BACK, error)
+        else:
             released.add_done_callback(_report)
 
     # -- message move tasks -----------------------------------------------------------------------
@@ -257,4 +266,4 @@ class SqliteStore:
 
 def _report(released: asyncio.Future[None]) -> None:
     if not released.cancelled() and released.exception() is not None:
-        _log.warning("A lease whose caller went away could not be given back: %s", released.exception())
+        _log.warning(_NOT_GIVEN_BACK, released.exception())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from penstock.domain.errors import PurgeInProgress, StoreUnavailable
 from penstock.store.sqlite import checkpoints as checkpoints_module
+from penstock.store.sqlite import log_sync as log_sync_module
 from penstock.store.sqlite.calls import Call, Work
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.connection import PAGE_BYTES, connect
@@ -343,6 +345,51 @@ async def test_someone_who_reads_the_file_holds_the_log_up_only_while_reading(
     await write(range(40, 400))
     assert log.stat().st_size < held_up + (20 + 20 + 50) * (PAGE_BYTES + 24)
     await lane.close()
+
+
+async def test_a_log_that_cannot_be_cut_keeps_nobody_waiting(
+    db: apsw.Connection, notes: Notes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoints_module, "WAL_PAGES_MAX", 1)
+    monkeypatch.setattr(checkpoints_module, "WAL_PAGES_HELD_UP", 0)
+
+    def fail(_self: object, _db: apsw.Connection) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoints_module.Checkpoints, "finish", fail)
+    lane = Commits(db, notes, {Work: run_all}, pending_max=100, in_memory=False)
+    for number in range(5):
+        assert await lane.run(notes.work(str(number))) == number + 1
+    await lane.close()
+    assert "could not be moved" in caplog.text
+
+
+async def test_what_an_earlier_process_left_in_the_log_is_moved_and_synced_first(
+    db: apsw.Connection, notes: Notes, path: Path, tmp_path: Path
+) -> None:
+    notes.write("left")
+    copy = tmp_path / "copy.db"
+    for end in ("", "-wal"):
+        shutil.copy(f"{path}{end}", f"{copy}{end}")
+    assert copy.with_name("copy.db-wal").stat().st_size > 0
+    opened = connect(str(copy))
+    lane = Commits(opened, notes, {Work: run_all}, pending_max=100, in_memory=False)
+    assert copy.with_name("copy.db-wal").stat().st_size == 0
+    assert opened.execute("SELECT text FROM note").get == "left"
+    await lane.close()
+    db.close()
+
+
+async def test_a_log_that_cannot_be_synced_is_not_opened(
+    db: apsw.Connection, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(log_sync_module, "_sync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        Commits(db, notes, {Work: run_all}, pending_max=100, in_memory=False)
+    db.close()
 
 
 Handler = Callable[[Sequence[Any]], None]
