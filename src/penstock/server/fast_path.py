@@ -26,7 +26,7 @@ Reply = Callable[[Response | Coroutine[Any, Any, Response]], None]
 """Takes the answer to a request that was begun, or what makes it."""
 
 Begin = Callable[[Request, Reply], bool]
-"""Begins to answer one request without a task, if it can; False says that nothing was done. `Reply` is called later.
+"""Begins to answer one request without a task, if it can; False says that nothing was done. `Reply` is called once.
 
 Should the client go away, what was begun goes on, and its answer is taken back."""
 

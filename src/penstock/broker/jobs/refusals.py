@@ -69,15 +69,29 @@ class Refusals:
         self._clock = clock
         self._empty: dict[_Place, _Empty] = {}
         self._full: dict[_Queue, _Full] = {}
+        self._seen_ms = 0
+        self._over_ms: float = 0
+        """From when on nothing that is remembered tells anything."""
 
     def __bool__(self) -> bool:
-        return bool(self._empty or self._full)
+        """Whether there is anything that `foresee` could tell."""
+        return self._over_ms > 0 and self._now_ms() < self._over_ms
+
+    def _now_ms(self) -> int:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._seen_ms:
+            # The clock was set back, and what was remembered would last for as long as that.
+            self._empty.clear()
+            self._full.clear()
+            self._over_ms = 0
+        self._seen_ms = now_ms
+        return now_ms
 
     def foresee(self, queue: JobQueue, tenant: str) -> JobRefused | None:
         """Tell what the store would say about a job without keys, if that is known."""
         if queue.settings.strict:
             return None
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         full = self._full.get((queue.id, queue.revision))
         if full is not None and full.times >= FULL_TIMES and not full.open and now_ms < full.looked_at_ms + FULL_MS:
             return JobRefused(full.reason, TooMany.QUEUE_FULL, full.retry_after_ms)
@@ -89,12 +103,12 @@ class Refusals:
 
     def check(self, queue: JobQueue, draft: JobDraft) -> None:
         """Raise what the store would say, if that is known; else count on it that it is asked about this draft."""
-        if not self or not _judged(queue, draft):
+        if not (self._empty or self._full) or not _judged(queue, draft):
             return
         refused = self.foresee(queue, draft.tenant)
         if refused is not None:
             raise refused
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         full = self._full.get((queue.id, queue.revision))
         if full is not None and not full.open:
             full.looked_at_ms = now_ms  # This one looks for all who come until it is answered, or for as long as that.
@@ -107,6 +121,7 @@ class Refusals:
                 del self._empty[place]  # It is full again: the flood is over.
             else:
                 known.next_at_ms += _interval_ms(rate)
+                self._over_ms = max(self._over_ms, known.next_at_ms)
 
     def learn(self, queue: JobQueue, drafts: Sequence[JobDraft], answers: Sequence[Enqueued | PenstockError]) -> None:
         """Take in what the store said about drafts; or, with no answers, that it said nothing."""
@@ -137,11 +152,12 @@ class Refusals:
         if refused.why is TooMany.QUEUE_FULL:
             self._remember_full(queue, refused)
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         whole, own = _places(queue, draft.tenant)
         # Not the error itself, which would keep the request that it refused.
         place = whole if refused.why is TooMany.RATE_GLOBAL else own
         next_at_ms = now_ms + refused.retry_after_ms
+        self._over_ms = max(self._over_ms, next_at_ms)
         known = self._empty.get(place)
         if known is None:
             if len(self._empty) >= REMEMBERED_MAX:
@@ -151,7 +167,8 @@ class Refusals:
             known.next_at_ms = max(known.next_at_ms, next_at_ms)
 
     def _remember_full(self, queue: JobQueue, refused: JobRefused) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
+        self._over_ms = max(self._over_ms, now_ms + FLOOD_MS)
         place = (queue.id, queue.revision)
         known = self._full.get(place)
         if known is None or now_ms >= known.found_at_ms + FLOOD_MS:
@@ -167,7 +184,7 @@ class Refusals:
         known = self._full.get(place)
         if known is not None:
             known.open = True
-            if self._clock.now_ms() >= known.found_at_ms + FLOOD_MS:
+            if self._now_ms() >= known.found_at_ms + FLOOD_MS:
                 del self._full[place]
 
 

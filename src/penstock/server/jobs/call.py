@@ -65,8 +65,11 @@ class Call(msgspec.Struct, frozen=True):
 Handler = Callable[[Call], Awaitable[Response | Streamed]]
 
 Refuse = Callable[[PenstockError], None]
-Beginning = Callable[[Request, Caller, Refuse], bool]
-"""Sees to it that a request is refused, now or later, if that can be told at once; False says that nothing was done."""
+Beginning = Callable[[Request, Callable[[], Caller], Refuse], bool]
+"""Sees to it that a request is refused, now or later, if that can be told at once; False says that nothing was done.
+
+Who asks is told by the second argument, which raises what is wrong with that.
+"""
 
 
 class Parameter(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from penstock.domain.errors import PenstockError
 from penstock.domain.ids import RandomIds
 from penstock.domain.job_errors import JobInvalid
 from penstock.server.counters import RequestCounters
-from penstock.server.jobs.access import Access
+from penstock.server.jobs.access import Access, Caller
 from penstock.server.jobs.call import Call, Streamed
 from penstock.server.jobs.correlation import HEADER, correlation_id_of
 from penstock.server.jobs.permissions import PERMISSIONS, QUEUE_PATHS
@@ -80,11 +80,15 @@ class Endpoint:
             return False
         refuse = partial(self._refuse, route, request, reply, perf_counter())
         try:
-            caller = self.access.identify(request)
-            caller.need(PERMISSIONS[route.name])
-            return route.begin(request, caller, refuse)
+            return route.begin(request, partial(self._caller, route, request), refuse)
         except (PenstockError, *_SHAPELESS):
             return False  # What is wrong with it is told in the usual way.
+
+    def _caller(self, route: Route, request: Request) -> Caller:
+        """Tell who asks, if he may ask for this."""
+        caller = self.access.identify(request)
+        caller.need(PERMISSIONS[route.name])
+        return caller
 
     def _refuse(
         self, route: Route, request: Request, reply: Callable[[Response], None], started_s: float, error: PenstockError
@@ -111,8 +115,7 @@ class Endpoint:
         answer: Response | Streamed
         problem: Problem | None = None
         try:
-            caller = self.access.identify(request)
-            caller.need(PERMISSIONS[route.name])
+            caller = self._caller(route, request)
             if route.path.startswith(QUEUE_PATHS):
                 caller.need_queue(path["name"])
             call = Call(request, caller, path, correlation_id)

@@ -18,7 +18,7 @@ from penstock.wire.jobs.problems import problem_of
 from penstock.wire.jobs.shapes import JobTexts, LooseJob, NewJob, NewJobs, job_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.broker.jobs.enqueueing import Outcome, Stored
     from penstock.broker.jobs.jobs import Jobs
@@ -94,10 +94,11 @@ class EnqueueRoutes:
             ),
         ]
 
-    def _begin(self, request: Request, caller: Caller, refuse: Refuse) -> bool:
+    def _begin(self, request: Request, caller_of: Callable[[], Caller], refuse: Refuse) -> bool:
         """Refuse a job by what is known here already: a flood is to cost far less than what is taken."""
         if not self._enqueueing.refuses or self._observer.tracing:
             return False
+        caller = caller_of()
         job = read_body(request, _decode_job)
         caller.need_queue(job.queue)
         if not (job.idempotency_key is None and job.unique_key is None and _key_of(request.headers) is None):

@@ -65,10 +65,11 @@ class Line:
         return True
 
     def take(self, now_s: float) -> list[Callable[[], None]]:
-        """Take out those whose turn it is now."""
+        """Take out those whose turn it is now, and whoever has stood there for long, be there many of them or few."""
         per_s = max(TOLD_PER_S, len(self._held) / HELD_S[1])
+        long_s = now_s - (HELD_S[1] - HELD_S[0])
         taken: list[Callable[[], None]] = []
-        while self._held and self._held[0].until_s <= now_s and len(taken) < per_s * TURN_S:
+        while self._held and self._held[0].until_s <= (now_s if len(taken) < per_s * TURN_S else long_s):
             held = self._held.popleft()
             self._bytes -= held.size_bytes
             taken.append(held.tell)
@@ -102,7 +103,7 @@ class TurningAway:
             loop.call_later(TURN_S, self._turn)
 
     def _turn(self) -> None:
-        """Tell those whose turn it is. What a loop that was busy did not get to is not made up for."""
+        """Tell those whose turn it is."""
         self._turning = bool(self._line)
         if not self._turning:
             return

@@ -13,6 +13,7 @@ from penstock.domain.failpoints import Failpoints
 from penstock.server.jobs.access import Access, Scope
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.turning_away import AT_ONCE
+from penstock.testing import ManualClock
 from penstock.wire.http import Request, Response
 from tests.unit.server.jobs.conftest import QUEUE, Api, api_token
 
@@ -79,10 +80,31 @@ async def test_what_cannot_be_read_goes_its_usual_way(flooded: Api, body: bytes)
     assert begin(flooded, body) is None
 
 
+class Unread(bytes):
+    """A body that nobody is to look at."""
+
+    def isascii(self) -> bool:
+        raise AssertionError
+
+
 async def test_before_anything_was_refused_nothing_is_read_twice(api: Api) -> None:
     await api.enqueue()
-    assert begin(api, b"{") is None
-    assert begin(api) is None
+    assert begin(api, Unread(b"{}")) is None
+
+
+async def test_long_after_a_refusal_nothing_is_read_twice(flooded: Api, clock: ManualClock) -> None:
+    with pytest.raises(AssertionError):
+        begin(flooded, Unread(b"{}"))
+    await clock.advance(seconds=1_001)
+    assert begin(flooded, Unread(b"{}")) is None
+
+
+async def test_a_clock_that_is_set_back_makes_nobody_wait(
+    flooded: Api, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert begin(flooded) is not None
+    monkeypatch.setattr(clock, "_now_ms", clock.now_ms() - 3_600_000)
+    assert begin(flooded) is None
 
 
 class TestWithTokens:
