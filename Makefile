@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 PATHS := src tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast check lint types contracts format bench bench-peers bench-scaling lock clean
+.PHONY: help setup run test test-fast explore check lint types contracts format bench bench-peers bench-scaling lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: setup ## Run every test
 
 test-fast: setup ## Run the tests that are not marked slow
 	$(BIN)/pytest -n $(WORKERS) --dist=worksteal -m "not slow" $(ARGS)
+
+explore: setup ## Run the simulations on lives that nobody has tried before
+	PENSTOCK_TEST_EXPLORE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal tests/simulation $(ARGS)
 
 check: lint types contracts test ## Run everything that must pass before a merge
 

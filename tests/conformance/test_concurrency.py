@@ -47,6 +47,15 @@ async def test_no_message_is_given_to_two_of_many_leases(store: Store, name: str
 
 
 @on_both_kinds
+async def test_leases_are_served_in_the_order_in_which_they_came_whatever_they_ask_for(store: Store, name: str) -> None:
+    queue = await make_queue(store, name)
+    await send(store, queue, draft("1", group="a"), draft("2", group="b"))
+    times_ms = [LEASE_MS, LEASE_MS + 1, LEASE_MS]
+    given = await asyncio.gather(*(lease(store, queue, 1, lease_ms=lease_ms) for lease_ms in times_ms))
+    assert [len(messages) for messages in given] == [1, 1, 0]
+
+
+@on_both_kinds
 async def test_leases_with_keys_share_nothing_and_each_finds_its_own_again(store: Store, name: str) -> None:
     queue = await make_queue(store, name)
     texts = [f"{number:03}" for number in range(100)]

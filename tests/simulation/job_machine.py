@@ -156,7 +156,7 @@ class JobMachine(RuleBasedStateMachine):
         self.model.lapse_all(queue)
         self.model.offered(queue, count, answer.offers)
         self.leases += [offer.lease for offer in answer.offers]
-        if not answer.offers:
+        if len(answer.offers) < count:
             due = [job.due_at_ms for job in self.model.jobs if job.queue.id == queue.id and job.due_at_ms is not None]
             assert answer.next_in_ms == (min(due) - self.model.now_ms if due else None)
 

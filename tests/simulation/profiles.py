@@ -1,13 +1,15 @@
-"""How long simulations run: the same every time, so that a failure is one for everybody."""
+"""How long simulations run: the same every time, so that a failure is one for everybody; or, to explore, at random."""
 
 from __future__ import annotations
+
+import os
 
 from hypothesis import HealthCheck, settings
 
 QUICK = settings(
     max_examples=40,
     stateful_step_count=40,
-    derandomize=True,
+    derandomize="PENSTOCK_TEST_EXPLORE" not in os.environ,
     database=None,
     deadline=None,
     print_blob=True,

@@ -164,12 +164,13 @@ class Messages:
             return False
         lease_ms = queue.attributes.visibility_timeout_s * SECOND_MS if lease_ms is None else lease_ms
         self._check_receive(count, lease_ms, 0)
+        since_ms = self._clock.now_ms()
 
         def leased(answer: Leased | None, error: BaseException | None) -> None:
             if answer is None:
                 done(None, error)
             else:
-                self._note_taken(queue, answer, count, lease_ms)
+                self._note_look(queue, answer, count, lease_ms, since_ms)
                 done(self._deliveries(queue, answer), None)
 
         return prompt.begin_lease(queue, count=count, lease_ms=lease_ms, attempt=attempt, done=leased)
@@ -195,11 +196,7 @@ class Messages:
             # At the deadline there is one last look: what became leasable at that very instant is still in time.
             signalled = await ticket.wait(self._clock, deadline_ms)
             leased = await self._lease(await self._same(queue), count, lease_ms, attempt)
-            if leased.messages:
-                return leased
-            # Also at the end: this look may be the one that a due instant caused, and others wait for the next.
-            self._waiters.found_nothing(queue.id, leased.next_in_ms)
-            if not signalled or self._waiters.closed:
+            if leased.messages or not signalled or self._waiters.closed:
                 return leased
 
     async def _same(self, queue: Queue) -> Queue:
@@ -211,15 +208,20 @@ class Messages:
         return now
 
     async def _lease(self, queue: Queue, count: int, lease_ms: int, attempt: AttemptKey | None) -> Leased:
+        since_ms = self._clock.now_ms()
         leased = await self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
-        self._note_taken(queue, leased, count, lease_ms)
+        self._note_look(queue, leased, count, lease_ms, since_ms)
         return leased
 
-    def _note_taken(self, queue: Queue, leased: Leased, count: int, lease_ms: int) -> None:
-        if leased.messages:
-            # Those who still wait have to know when this lease runs out, and whether it left something for them.
-            more = len(leased.messages) == count or leased.next_in_ms == 0
-            self._waiters.took(queue.id, lease_ms, more=more)
+    def _note_look(self, queue: Queue, leased: Leased, count: int, lease_ms: int, since_ms: int) -> None:
+        self._waiters.looked(
+            queue.id,
+            since_ms=since_ms,
+            asked=count,
+            found=len(leased.messages),
+            hides_ms=lease_ms,
+            next_in_ms=leased.next_in_ms,
+        )
 
     def _check_receive(self, count: int, lease_ms: int, wait_ms: int) -> None:
         for parameter, value, low, high in (

@@ -15,18 +15,14 @@ if TYPE_CHECKING:
 
 
 class _Line:
-    """The tickets of one queue, oldest first, and the instant at which something hidden comes due.
+    """The tickets of one queue, oldest first, and the instant at which something hidden comes due."""
 
-    `due_passed` says that this instant has come and that nobody has asked since for the next one.
-    """
-
-    __slots__ = ("due_at_ms", "due_passed", "parked", "tickets", "timer")
+    __slots__ = ("due_at_ms", "parked", "tickets", "timer")
 
     def __init__(self) -> None:
         self.tickets: dict[Ticket, None] = {}
         self.parked = 0
         self.due_at_ms: int | None = None
-        self.due_passed = False
         self.timer: Timer | None = None
 
 
@@ -139,22 +135,24 @@ class Waiters:
         """Signal every ticket in line, as when the queue is gone."""
         self.wake(queue_id, self._per_queue_max)
 
-    def found_nothing(self, queue_id: int, next_in_ms: int | None) -> None:
-        """Note that a look found nothing. Once something hidden comes due, the first in line is woken."""
-        line = self._lines.get(queue_id)
-        if line is not None:
-            line.due_passed = False
-            if next_in_ms is not None:
-                self._arm(queue_id, line, next_in_ms)
+    def looked(
+        self, queue_id: int, *, since_ms: int, asked: int, found: int, hides_ms: int, next_in_ms: int | None
+    ) -> None:
+        """Note what a look found that began at `since_ms`, so that those who still wait learn when to look.
 
-    def took(self, queue_id: int, lease_ms: int, *, more: bool) -> None:
-        """Note that a look took messages for `lease_ms`, and whether it may have left `more` for the next in line."""
+        That is when something hidden comes due, which was `next_in_ms` then, or when what it found does, after
+        `hides_ms`. It is at once where this look may have left something, or has messages and cannot tell what else
+        there is.
+        """
         line = self._lines.get(queue_id)
-        if line is not None:
-            self._arm(queue_id, line, lease_ms)
-            # The look that a due instant causes is the one that asks for the next; took it a message, it did not.
-            if more or line.due_passed:
+        if line is None:
+            return
+        if found:
+            if found >= asked or not next_in_ms:
                 self.wake(queue_id)
+            next_in_ms = min(hides_ms, next_in_ms or hides_ms)
+        if next_in_ms is not None:
+            self._arm(queue_id, line, since_ms + next_in_ms)
 
     def close(self) -> None:
         """Let all who wait look once more and go, and nobody wait again."""
@@ -171,12 +169,10 @@ class Waiters:
 
     def _come_due(self, queue_id: int, line: _Line) -> None:
         line.due_at_ms = line.timer = None
-        line.due_passed = True
         self.wake(queue_id)
 
-    def _arm(self, queue_id: int, line: _Line, delay_ms: int) -> None:
+    def _arm(self, queue_id: int, line: _Line, at_ms: int) -> None:
         """Set the timer, unless it is set for an earlier instant anyway."""
-        at_ms = self._clock.now_ms() + delay_ms
         if line.due_at_ms is None or at_ms < line.due_at_ms:
             self._disarm(line)
             line.due_at_ms = at_ms

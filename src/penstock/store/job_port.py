@@ -46,9 +46,9 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
 
 class Offers(msgspec.Struct, frozen=True, gc=False):
-    """What was offered. `next_in_ms` says, where nothing was, in how long something comes due; None: nothing waits.
+    """What was offered. `next_in_ms` says, where that was less than asked for, in how long something comes due.
 
-    It may be too early, never too late.
+    It may be too early, never too late. None: nothing waits.
     """
 
     offers: list[Offer]

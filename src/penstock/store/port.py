@@ -40,10 +40,11 @@ AttemptKey = bytes
 
 
 class Leased(msgspec.Struct, frozen=True, gc=False):
-    """What a lease gave. `next_in_ms` says, where it gave nothing, in how long something that is hidden now comes due.
+    """What a lease gave. `next_in_ms` says in how long something hidden comes due, but for what this lease hides.
 
-    None: nothing is hidden, only a change can make a message leasable. It may be too early, never too late. It is 0,
-    with or without messages, where the lease stopped at a bound on its work and is worth calling again.
+    It may be too early, never too late. None: nothing is hidden, only a change can make a message leasable; or, with
+    messages, that nobody looked. It is 0, with or without messages, where the lease stopped at a bound on its work and
+    is worth calling again.
     """
 
     messages: list[Message]

@@ -12,6 +12,7 @@ from penstock.broker.messages import Delivery, Messages
 from penstock.broker.queues import Queues
 from penstock.domain.clock import Timer
 from penstock.domain.errors import InvalidParameter, OverLimit, QueueDoesNotExist
+from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import HOUR_MS, Limits
 from penstock.domain.queue import Queue, QueueName
 from penstock.domain.sending import Outgoing
@@ -170,6 +171,32 @@ async def test_a_delayed_message_wakes_the_poll_when_it_comes_due(
     await looks.settle()
     assert not poll.done()
     await clock.advance(ms=1)
+    assert body(await poll) == ["later"]
+
+
+@pytest.mark.usefixtures("orders")
+async def test_a_delayed_message_wakes_the_poll_though_an_earlier_poll_took_what_came_with_it(
+    clock: ManualClock, messages: Messages, looks: Looks, polls: list[Poll]
+) -> None:
+    first = await start_poll(polls, messages, looks, count=2)
+    second = await start_poll(polls, messages, looks)
+    await messages.send_batch(ORDERS, [Outgoing(body="now"), Outgoing(body="later", delay_s=2)])
+    assert body(await first) == ["now"]
+    await looks.settle()
+    await clock.advance(seconds=2)
+    assert body(await second) == ["later"]
+
+
+@pytest.mark.usefixtures("orders")
+async def test_a_look_during_which_time_passes_makes_no_poll_late(
+    clock: ManualClock, failpoints: Failpoints, messages: Messages, looks: Looks, polls: list[Poll]
+) -> None:
+    poll = await start_poll(polls, messages, looks)
+    failpoints.arm("lease.committed", lambda: clock.advance(seconds=1))
+    await messages.send(ORDERS, Outgoing(body="later", delay_s=2))
+    await looks.settle()
+    assert not failpoints
+    await clock.advance(seconds=1)
     assert body(await poll) == ["later"]
 
 

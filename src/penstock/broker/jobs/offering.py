@@ -128,14 +128,19 @@ class Offering:
 
     async def _offer(self, queue: JobQueue, count: int, worker: str) -> list[Offer]:
         queue = await self._same(queue)
+        since_ms = self._clock.now_ms()
         found = await self._store.offer(queue, count=count, worker=worker)
+        offer_ms = queue.settings.offer_ms
         if found.offers:
-            offer_ms = queue.settings.offer_ms
             self._expect(offer_ms)
-            # Those who still wait have to know when this offer runs out, and whether it left something for them.
-            self._waiters.took(queue.id, offer_ms, more=len(found.offers) == count or found.next_in_ms == 0)
-        else:
-            self._waiters.found_nothing(queue.id, found.next_in_ms)
+        self._waiters.looked(
+            queue.id,
+            since_ms=since_ms,
+            asked=count,
+            found=len(found.offers),
+            hides_ms=offer_ms,
+            next_in_ms=found.next_in_ms,
+        )
         return found.offers
 
     async def _same(self, queue: JobQueue) -> JobQueue:

@@ -315,4 +315,4 @@ def _offers(taken: list[Offer | int | None]) -> Offers:
     """What became of the places of one call."""
     offers = [place for place in taken if place is not None and not isinstance(place, int)]
     next_in_ms = min((place for place in taken if isinstance(place, int)), default=None)
-    return Offers(offers, None if offers else next_in_ms)
+    return Offers(offers, next_in_ms)

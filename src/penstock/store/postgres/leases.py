@@ -67,6 +67,8 @@ class _Request:
         self.queue = lease.queue
         self.lease_ms = lease.lease_ms
         self.leases = [lease]
+        self.kind = (lease.queue.id, lease.lease_ms, lease.queue.retention_ms, lease.queue.attributes.redrive)
+        """What is the same of all its leases."""
 
     @property
     def count(self) -> int:
@@ -163,15 +165,14 @@ def _apart(leases: Sequence[Lease]) -> list[_Request]:
 
 
 def _merged(leases: Sequence[Lease]) -> list[_Request]:
-    requests: dict[object, _Request] = {}
+    """Make one request of leases that are alike and follow each other: who came first is served first."""
+    requests: list[_Request] = []
     for request in _apart(leases):
-        queue = request.queue
-        alike = (queue.id, request.lease_ms, queue.retention_ms, queue.attributes.redrive)
-        if alike in requests:
-            requests[alike].leases += request.leases
+        if requests and requests[-1].kind == request.kind:
+            requests[-1].leases += request.leases
         else:
-            requests[alike] = request
-    return list(requests.values())
+            requests.append(request)
+    return requests
 
 
 def _by_request(rows: Sequence[asyncpg.Record], *, fifo: bool) -> Iterator[tuple[list[Message], asyncpg.Record]]:

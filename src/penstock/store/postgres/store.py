@@ -93,7 +93,9 @@ class PostgresStore:
         receipts = Receipts(pinned, limits)
         # Each pair: standard queues, FIFO queues.
         self._append = self._lanes(self._outcomes.standard, self._outcomes.fifo, width=2)
-        self._lease = self._lanes(leases.standard, leases.fifo, width=2)
+        # A lease passes over what another one holds for a moment, and is to come again soon. Where time stands still
+        # there is no soon, so they go one after the other.
+        self._lease = self._lanes(leases.standard, leases.fifo, width=2 if pinned.pinned_ms is None else 1)
         self._delete = self._lanes(receipts.delete, receipts.delete_fifo)
         self._change = self._lanes(receipts.change, receipts.change_fifo)
         self._release = self._lanes(receipts.release, receipts.release_fifo)

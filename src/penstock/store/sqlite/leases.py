@@ -204,6 +204,8 @@ class Leases:
             run.kept[key] = [(message.position, message.receipt) for message in messages]
         if call.lease_ms == 0:
             self._transaction.wake(contents.queue_id, len(messages))
+        elif next_in_ms is None:
+            next_in_ms = call.lease_ms  # Nothing was hidden but what this lease hides.
         return Leased(messages, next_in_ms)
 
     def _room(self, queue: Queue, contents: Contents, source: Source | None) -> int:

@@ -93,6 +93,21 @@ async def test_a_poll_waits_for_a_delay_to_be_over(jobs: Jobs, clock: ManualCloc
     assert len(await waiting) == 1
 
 
+async def test_a_poll_waits_for_a_delay_though_an_earlier_poll_took_what_came_with_it(
+    jobs: Jobs, clock: ManualClock
+) -> None:
+    first = asyncio.create_task(poll(jobs, 2, wait_ms=WAIT_MS))
+    await parked(jobs, 1)
+    second = asyncio.create_task(poll(jobs, wait_ms=WAIT_MS))
+    await parked(jobs, 2)
+    now, later = JobRequest(task="greet"), JobRequest(task="greet", delay_ms=5_000)
+    await jobs.enqueueing.enqueue_batch([(QUEUE, now), (QUEUE, later)])
+    assert len(await first) == 1
+    await parked(jobs, 1)
+    await clock.advance(ms=5_000)
+    assert len(await second) == 1
+
+
 async def test_a_poll_of_several_queues_waits_for_all_of_them(jobs: Jobs) -> None:
     names = ["first", "second", "third"]
     for name in reversed(names):
