@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -85,7 +86,9 @@ class Watched:
         self.under_way = 0
         self.looks = 0
         self.cancel_next_look = False
-        self.look_cancelled = False
+        self.looking: set[asyncio.Task[Any]] = set()
+        self.beside: defaultdict[asyncio.Task[Any], set[asyncio.Task[Any]]] = defaultdict(set)
+        """Who looked at the same time as whom."""
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self.store, name)
@@ -94,21 +97,26 @@ class Watched:
 
         async def call(*arguments: Any, **options: Any) -> Any:
             self.under_way += 1
+            task = asyncio.current_task()
+            assert task is not None
             try:
                 if name == "lease":
-                    self.look()
+                    self.look(task)
                 return await member(*arguments, **options)
             finally:
                 self.under_way -= 1
+                self.looking.discard(task)
 
         return call
 
-    def look(self) -> None:
+    def look(self, task: asyncio.Task[Any]) -> None:
         self.looks += 1
-        task = asyncio.current_task()
-        if self.cancel_next_look and task is not None:
+        self.beside[task] |= self.looking
+        for other in self.looking:
+            self.beside[other].add(task)
+        self.looking.add(task)
+        if self.cancel_next_look:
             self.cancel_next_look = False
-            self.look_cancelled = True
             task.cancel()
 
 
@@ -282,7 +290,6 @@ class WaitingMachine(RuleBasedStateMachine):
                 assert done, f"{kept.queue.name.name}: a poll waits although a message is there"
                 await self.rest()
                 self.adopt()
-        self.store.look_cancelled = False
         assert self.store.looks <= LOOKS_PER_POLL_MAX * (waiting + 1), "polls look without being woken"
         assert all(poll.deadline_ms > self.clock.now_ms() for poll in self.polls), "a poll waits past its deadline"
 
@@ -321,10 +328,10 @@ class WaitingMachine(RuleBasedStateMachine):
         if not received:
             return
         in_line = [other for other in self.polls if other.on is poll.on and other.burst < poll.burst]
-        # At its deadline a poll takes a last look, whoever else waits. And one that comes while the first in line looks
-        # does so too: if that client goes away, it may be before the next in line.
-        in_turn = poll.deadline_ms > self.clock.now_ms() and not self.store.look_cancelled
-        assert not (in_line and in_turn), "an earlier poll still waits"
+        # A poll that comes while the first in line looks does so too, and what is sent meanwhile may be for either.
+        overtaken = [other for other in in_line if other.task not in self.store.beside[poll.task]]
+        # At its deadline a poll takes a last look, whoever else waits.
+        assert not overtaken or poll.deadline_ms == self.clock.now_ms(), "an earlier poll still waits"
         # How many a poll gets of what a burst sends meanwhile is open: 0 says that it may be fewer than there are.
         answer = Leased([delivery.message for delivery in received], 0)
         deliveries, _ = self.model.lease(poll.on, poll.count, poll.lease_ms, None, answer)
