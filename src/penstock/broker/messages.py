@@ -85,22 +85,25 @@ class Messages:
     def begin_send(
         self,
         name: QueueName,
-        outgoing: Outgoing,
+        outgoing: Sequence[Outgoing],
         *,
         sender: str,
         attempt: AttemptKey | None,
         done: Done[list[SendResult]],
     ) -> bool:
-        """Send one message without a coroutine, and tell whether that can be done. If so, `done` is told the rest.
+        """Send messages without a coroutine, and tell whether that can be done. If so, `done` is told the rest.
 
-        Otherwise, or if a `PenstockError` is raised, nothing was done, and `send` knows what to make of it.
+        Otherwise, or if a `PenstockError` is raised, nothing was done, and `send_batch` knows what to make of it.
         """
         prompt = self._prompt
         queue = None if prompt is None else prompt.known_queue(name)
         if prompt is None or queue is None:
             return False
-        draft = accept(queue, outgoing, message_id=self._ids.new_id(), sender=sender, limits=self._limits)
-        return prompt.begin_append(queue, [draft], attempt=attempt, done=done)
+        if len(outgoing) > 1:
+            self._check_batch_size(outgoing)
+        new_id, limits = self._ids.new_id, self._limits
+        drafts = [accept(queue, message, message_id=new_id(), sender=sender, limits=limits) for message in outgoing]
+        return prompt.begin_append(queue, drafts, attempt=attempt, done=done)
 
     def _draft(self, queue: Queue, outgoing: Outgoing, sender: str) -> Draft | Refused:
         try:
