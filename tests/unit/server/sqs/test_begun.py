@@ -35,6 +35,11 @@ async def send(client: Client, name: str, **parameters: Any) -> Request:
     return write_request("json", "SendMessage", {"QueueUrl": url, "MessageBody": "a", **parameters})
 
 
+def batch(*bodies: str) -> Request:
+    entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
+    return write_request("json", "SendMessageBatch", {"QueueUrl": URL, "Entries": entries})
+
+
 async def test_a_send_a_receive_and_a_delete_are_begun(endpoint: SqsEndpoint, client: Client) -> None:
     sent = await send(client, "orders")
     assert endpoint.begin(sent, lambda _: None)
@@ -43,6 +48,21 @@ async def test_a_send_a_receive_and_a_delete_are_begun(endpoint: SqsEndpoint, cl
     assert second["Body"] == "a"
     deleted = write_request("json", "DeleteMessage", {"QueueUrl": URL, "ReceiptHandle": second["ReceiptHandle"]})
     assert endpoint.begin(deleted, lambda _: None)
+    assert await client.bodies(URL) == []
+
+
+async def test_a_batch_is_begun(endpoint: SqsEndpoint, client: Client) -> None:
+    await client.create("orders")
+    assert endpoint.begin(batch("a", "b"), lambda _: None)
+    assert sorted(await client.bodies(URL)) == ["a", "b"]
+
+
+async def test_a_batch_of_which_something_is_refused_is_left_to_the_coroutine(
+    endpoint: SqsEndpoint, client: Client
+) -> None:
+    await client.create("orders")
+    for request in (batch("a", "\x01"), batch("a", ""), batch(), batch(*["x" * 600_000] * 2)):
+        assert not endpoint.begin(request, never)
     assert await client.bodies(URL) == []
 
 
@@ -69,10 +89,13 @@ async def test_a_place_where_a_test_steps_in_is_left_to_the_coroutine(
 
 
 @pytest.mark.parametrize("headers", [{}, INVOCATION], ids=["no key", "attempt key"])
+@pytest.mark.parametrize("several", [False, True], ids=["one", "batch"])
 async def test_a_store_that_fails_is_told_in_the_same_words(
-    endpoint: SqsEndpoint, client: Client, store: Store, headers: dict[str, str]
+    endpoint: SqsEndpoint, client: Client, store: Store, headers: dict[str, str], several: bool
 ) -> None:
     sent = await send(client, "orders")
+    if several:
+        sent = batch("a", "b")
     sent.headers.update(headers)
     # As if the file were damaged.
     store._commits._db.execute("DROP TABLE message")  # type: ignore[attr-defined] # noqa: SLF001 - no verb does it
