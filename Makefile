@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PATHS := src tests scripts
+EXPLORED := tests/simulation tests/end_to_end/test_fuzz.py tests/end_to_end/jobs/test_document.py tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast explore check lint types contracts format bench bench-peers bench-scaling lock clean
@@ -42,8 +43,8 @@ test: setup ## Run every test
 test-fast: setup ## Run the tests that are not marked slow
 	$(BIN)/pytest -n $(WORKERS) --dist=worksteal -m "not slow" $(ARGS)
 
-explore: setup ## Run the simulations on lives that nobody has tried before
-	PENSTOCK_TEST_EXPLORE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal tests/simulation $(ARGS)
+explore: setup ## Run what is tested at random on examples that nobody has tried before
+	PENSTOCK_TEST_EXPLORE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal $(EXPLORED) $(ARGS)
 
 check: lint types contracts test ## Run everything that must pass before a merge
 

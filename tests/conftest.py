@@ -8,11 +8,12 @@ from hypothesis import HealthCheck, settings
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
 from penstock.testing import CountedIds, ManualClock
+from tests.support.exploring import EXPLORING
 
 # The same examples every time, so that a failure is one for everybody; and however slow a machine is, it is no failure.
 settings.register_profile(
     "penstock",
-    derandomize=True,
+    derandomize=not EXPLORING,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.end_to_end.cutting_proxy import read_message
 from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, many_files, read_all
+from tests.support.exploring import EXPLORING
 from tests.support.sqs_model import sqs_model
 
 IDLE_CONNECTIONS = 3_000
@@ -35,7 +36,7 @@ MEMBERS = sorted(
 )
 
 quick = settings(
-    derandomize=True, database=None, deadline=None, max_examples=100, suppress_health_check=list(HealthCheck)
+    derandomize=not EXPLORING, database=None, deadline=None, max_examples=100, suppress_health_check=list(HealthCheck)
 )
 deep = settings(quick, max_examples=1_000)
 

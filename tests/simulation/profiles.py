@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import HealthCheck, settings
+
+from tests.support.exploring import EXPLORING
 
 QUICK = settings(
     max_examples=40,
     stateful_step_count=40,
-    derandomize="PENSTOCK_TEST_EXPLORE" not in os.environ,
+    derandomize=not EXPLORING,
     database=None,
     deadline=None,
     print_blob=True,

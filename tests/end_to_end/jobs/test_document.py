@@ -15,6 +15,7 @@ from schemathesis.core.result import Ok
 
 from tests.end_to_end.jobs.api import Api
 from tests.end_to_end.running import STOP_TIMEOUT_S
+from tests.support.exploring import EXPLORING
 
 EXAMPLES = 8
 """For each operation; always the same ones."""
@@ -89,7 +90,7 @@ def test_nothing_that_can_be_asked_for_fails_the_server(own_api: Api, mode: Gene
 def ask_all(api: Api, strategy: st.SearchStrategy[schemathesis.Case[Any]]) -> None:
     @settings(
         max_examples=EXAMPLES,
-        derandomize=True,
+        derandomize=not EXPLORING,
         database=None,
         deadline=None,
         phases=[Phase.generate],
