@@ -53,10 +53,14 @@ def retry(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Jo
 
 
 def unique_key_taken(job: JobRecord) -> Script[bool]:
-    """Tell whether a finished job cannot come back because of its unique key. The queue is locked if it has one."""
+    """Tell whether a finished job cannot come back because of its unique key. The queue is locked if it was finished
+    before this transaction.
+    """
     if job.finished_at is None or job.unique_key is None:
         return False
-    return bool((yield "unique_jobs", (job.queue_id, listed([job.unique_key]))))
+    rows = yield "unique_jobs", (job.queue_id, listed([job.unique_key]))
+    # If it was finished in this transaction only, its own row still has the key, so that nobody else can.
+    return any(job_id != job.id for _, job_id, _ in rows)
 
 
 def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:
