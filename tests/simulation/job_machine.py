@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.job import Failure, JobDraft, JobState, Lane, Lease
+from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_queue import JobQueue, JobQueueSettings
 from penstock.domain.limits import Limits
@@ -186,7 +186,26 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.jobs)
     @rule(pick=picks, what=st.sampled_from(("cancel", "retry")))
     def intervene(self, pick: int, what: str) -> None:
-        job = self.model.jobs[pick % len(self.model.jobs)]
+        self.ask(self.model.jobs[pick % len(self.model.jobs)], what)
+
+    @precondition(lambda self: self.those_in(IN_FLIGHT))
+    @rule(pick=picks, what=st.sampled_from(("cancel", "retry")), ms=st.sampled_from((1, 5_000, 8_000)))
+    def intervene_late(self, pick: int, what: str, ms: int) -> None:
+        """What somebody asks for may come when an offer or a lease is over, and nobody has looked yet."""
+        self.time_passes(ms)
+        among = self.those_in(IN_FLIGHT)
+        self.ask(among[pick % len(among)], what)
+
+    @precondition(lambda self: self.those_in(TERMINAL))
+    @rule(pick=picks)
+    def come_back(self, pick: int) -> None:
+        among = self.those_in(TERMINAL)
+        self.ask(among[pick % len(among)], "retry")
+
+    def those_in(self, states: frozenset[JobState]) -> list[ModelJob]:
+        return [job for job in self.model.jobs if job.state in states]
+
+    def ask(self, job: ModelJob, what: str) -> None:
         done = self.model.cancel(job) if what == "cancel" else self.model.retry(job)
         verb = self.jobs.cancel if what == "cancel" else self.jobs.retry
         try:

@@ -7,6 +7,7 @@ import pytest
 from penstock.domain.job import AttemptOutcome, Failure, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobStateConflict, LeaseLost
 from penstock.domain.job_queue import JobQueue
+from penstock.domain.retry import RetryPolicy
 from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, JobStore, Release, Report, Snooze
 from penstock.testing import ManualClock
 from tests.support.job_steps import (
@@ -118,3 +119,17 @@ async def test_a_lost_job_is_cancelled_as_what_it_has_become(
     job = await jobs.cancel(job_id)
     assert (job.state, job.losses) == (JobState.CANCELLED, 1)
     assert [attempt.outcome for attempt in job.history] == [AttemptOutcome.LOST]
+
+
+async def test_a_job_that_was_lost_for_good_is_dead_for_who_would_cancel_it_and_for_all(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock
+) -> None:
+    [job_id] = await enqueue(jobs, queue, draft(retry=RetryPolicy(losses_max=1)))
+    await start(jobs, queue)
+    await clock.advance(ms=queue.settings.lease_ms)
+    with pytest.raises(JobStateConflict, match="dead"):
+        await jobs.cancel(job_id)
+    job = await jobs.job(job_id)
+    assert (job.state, job.losses, job.finished_at_ms) == (JobState.DEAD, 1, clock.now_ms())
+    assert await counted(jobs, queue) == {JobState.DEAD: 1}
+    assert await event_kinds(jobs, job_id) == ["job.dead"]

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from penstock.domain.job import JobState, Lane
+from penstock.domain.job import Failure, JobState, Lane
 from penstock.domain.job_queue import JobQueue
-from penstock.store.job_port import Accept, Complete, JobStore, Release, Snooze
+from penstock.domain.operation import JobFilter, OperationKind
+from penstock.store.job_port import Accept, Complete, Fail, JobStore, Release, Report, Snooze
 from penstock.testing import ManualClock
 from tests.support.job_steps import (
     advance,
@@ -22,6 +23,7 @@ from tests.support.job_steps import (
     offered_ids,
     report,
     start,
+    state_of,
 )
 from tests.support.stores import Home, on_postgres
 
@@ -142,6 +144,61 @@ async def test_a_dead_job_that_comes_back_is_next_in_its_group(jobs: JobStore, q
     assert lease.job_id == first
     await finish(jobs, lease)
     assert await offered_ids(jobs, queue) == [third]
+
+
+@pytest.mark.parametrize("way", ["retry", "requeue"])
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.SCHEDULED, JobState.RETRYING])
+async def test_a_job_that_comes_back_goes_before_one_that_only_waits(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock, state: JobState, way: str
+) -> None:
+    first, second, third = await in_group(jobs, queue)
+    await fail(jobs, await start(jobs, queue), permanent=True)
+    if state is not JobState.QUEUED:
+        lease = await start(jobs, queue)
+        await report(jobs, Snooze(lease, 1_000) if state is JobState.SCHEDULED else Fail(lease, Failure(kind="x")))
+    assert await state_of(jobs, second) is state
+    if way == "retry":
+        await jobs.retry(first)
+    else:
+        await jobs.start_operation("op", OperationKind.REQUEUE, queue, JobFilter(), rate=None)
+        assert await jobs.advance_operations() is None
+    for job_id in (first, second, third):
+        lease = await start(jobs, queue)
+        assert lease.job_id == job_id
+        await clock.advance(seconds=1)
+        await advance(jobs)
+        assert await offer(jobs, queue) == []
+        await finish(jobs, lease)
+    assert await counted(jobs, queue) == {JobState.SUCCEEDED: 3}
+
+
+@pytest.mark.parametrize("way", ["decline", "forget", "release", "snooze", "fail", "lose"])
+async def test_whoever_lets_go_lets_one_that_came_back_before_it_go_first(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock, way: str
+) -> None:
+    first, second, _ = await in_group(jobs, queue)
+    await jobs.cancel(first)
+    [one] = await offer(jobs, queue)
+    assert one.lease.job_id == second
+    if way not in ("decline", "forget"):
+        await report(jobs, Accept(one.lease))
+    await jobs.retry(first)
+    assert await offer(jobs, queue) == []
+    ends: dict[str, Report] = {
+        "decline": Release(one.lease),
+        "release": Release(one.lease),
+        "snooze": Snooze(one.lease, 1_000),
+        "fail": Fail(one.lease, Failure(kind="x")),
+    }
+    if way in ends:
+        await report(jobs, ends[way])
+    else:
+        await clock.advance(ms=queue.settings.offer_ms if way == "forget" else queue.settings.lease_ms)
+    lease = await start(jobs, queue)
+    assert lease.job_id == first
+    await clock.advance(seconds=1)
+    await finish(jobs, lease)
+    assert await offered_ids(jobs, queue) == [second]
 
 
 async def test_a_job_comes_back_to_a_lane_that_was_swept(jobs: JobStore, queue: JobQueue) -> None:

@@ -74,3 +74,17 @@ async def test_what_is_in_hand_or_done_is_not_retried(jobs: JobStore, queue: Job
 async def test_nobody_retries_what_is_not_there(jobs: JobStore, queue: JobQueue) -> None:
     with pytest.raises(JobDoesNotExist):
         await jobs.retry("nobody")
+
+
+@pytest.mark.parametrize("unique_key", [None, "only"])
+async def test_a_job_that_was_lost_for_good_comes_back(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock, unique_key: str | None
+) -> None:
+    [job_id] = await enqueue(jobs, queue, draft(retry=RetryPolicy(losses_max=1), unique_key=unique_key))
+    await start(jobs, queue)
+    await clock.advance(ms=queue.settings.lease_ms)
+    job = await jobs.retry(job_id)
+    assert (job.state, job.losses) == (JobState.QUEUED, 0)
+    assert await counted(jobs, queue) == {JobState.QUEUED: 1}
+    assert await event_kinds(jobs, job_id) == ["job.dead", "job.retried"]
+    assert await offered_ids(jobs, queue) == [job_id]

@@ -111,6 +111,7 @@ class Changes:
             self._cancel_attempt(job, "Release")
         else:
             self._move(job, Move.RELEASE)
+            self._reorder(job)
             self._queue(job)
             self._tell(job, "job.released")
             self._end_attempt(job, AttemptOutcome.RELEASED, "Release")
@@ -141,6 +142,7 @@ class Changes:
     def give_back(self, job: JobRecord) -> None:
         """Its offer is over."""
         self._move(job, Move.RETURN)
+        self._reorder(job)
         self._queue(job)
 
     def lose(self, job: JobRecord) -> None:
@@ -194,6 +196,7 @@ class Changes:
             job.failures = job.losses = job.cancel_requested = 0
             if job.lane_id is not None:
                 self._lanes[job.lane_id].expect()
+                self._reorder(job)
         self._move(job, Move.RETRY)
         self._queue(job)
         self._tell(job, "job.retried", event_id=event_id)
@@ -257,12 +260,18 @@ class Changes:
         self._jobs[job.position] = job
 
     def _wait(self, job: JobRecord, due_at_ms: int) -> None:
-        """It is not due before that; in an ordered lane it keeps its place."""
+        """It is not due before that; in an ordered lane it keeps its place, unless one before it came back."""
         job.due_at, job.times_out_at, job.ready, job.worker = due_at_ms, None, 0, ""
         if job.in_lane and not job.ordered:
             self._leave(job, finished=False)
+        self._reorder(job)
         # Those who wait for jobs were told of later ones.
         self._tx.wake(job.queue_id)
+
+    def _reorder(self, job: JobRecord) -> None:
+        """It comes back, or is in flight no more: see who is first in its line."""
+        if job.lane_id is not None:
+            self._lanes[job.lane_id].reorder()
 
     def _finish(self, job: JobRecord) -> None:
         job.finished_at, job.due_at, job.times_out_at, job.ready = self._tx.now_ms, None, None, 0

@@ -19,40 +19,48 @@ if TYPE_CHECKING:
     from penstock.store.jobs.surroundings import Surroundings
 
 
-def cancel(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job]:
-    """Cancel a job, or ask its worker to stop."""
+def cancel(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job | JobStateConflict]:
+    """Cancel a job, or ask its worker to stop. Who is refused is told so in the answer: what came due is kept."""
     changes, job = yield from _load_one(tx, around, job_id)
     asked = job.state is JobState.RUNNING and job.cancel_requested
+    conflict = None
     if not (asked or job.state is JobState.CANCELLED or (yield from _was_done(job, event_id))):
         if job.state in TERMINAL:
-            raise JobStateConflict(f"Job {job_id} is {job.state.label} already.")
-        changes.cancel(job, event_id)
+            conflict = JobStateConflict(f"Job {job_id} is {job.state.label} already.")
+        else:
+            changes.cancel(job, event_id)
     yield from changes.save()
-    return (yield from reading.job(tx, around, job_id))
+    return conflict or (yield from reading.job(tx, around, job_id))
 
 
-def retry(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job]:
-    """Queue a job again."""
+def retry(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job | JobStateConflict]:
+    """Queue a job again. Who is refused is told so in the answer, as by `cancel`."""
     # Nobody else may enqueue its unique key meanwhile. Before the job is locked, as those who enqueue do it.
     for (queue_id,) in (yield "finished_unique", (listed([job_id]),)):
         yield "lock_queue", (queue_id,)
     changes, job = yield from _load_one(tx, around, job_id)
+    conflict = None
     if not (job.state is JobState.QUEUED or (yield from _was_done(job, event_id))):
         if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
-            raise JobStateConflict(f"Job {job_id} is {job.state.label}.")
-        if (yield from unique_key_taken(job)):
-            raise JobStateConflict(f"Another job with the unique key of job {job_id} is not finished.")
-        yield from reopen_lane(changes, job)
-        changes.retry(job, event_id)
+            conflict = JobStateConflict(f"Job {job_id} is {job.state.label}.")
+        elif (yield from unique_key_taken(job)):
+            conflict = JobStateConflict(f"Another job with the unique key of job {job_id} is not finished.")
+        else:
+            yield from reopen_lane(changes, job)
+            changes.retry(job, event_id)
     yield from changes.save()
-    return (yield from reading.job(tx, around, job_id))
+    return conflict or (yield from reading.job(tx, around, job_id))
 
 
 def unique_key_taken(job: JobRecord) -> Script[bool]:
-    """Tell whether a finished job cannot come back because of its unique key. The queue is locked if it has one."""
+    """Tell whether a finished job cannot come back because of its unique key. The queue is locked if it was finished
+    before this transaction.
+    """
     if job.finished_at is None or job.unique_key is None:
         return False
-    return bool((yield "unique_jobs", (job.queue_id, listed([job.unique_key]))))
+    rows = yield "unique_jobs", (job.queue_id, listed([job.unique_key]))
+    # If it was finished in this transaction only, its own row still has the key, so that nobody else can.
+    return any(job_id != job.id for _, job_id, _ in rows)
 
 
 def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:

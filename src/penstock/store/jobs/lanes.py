@@ -19,7 +19,7 @@ PROMOTED_MAX = 500
 class LaneRecord:
     """A lane within one transaction, whose row is locked."""
 
-    __slots__ = ("changed", "id", "jobs", "key", "occupied", "ordered", "queue_id", "width")
+    __slots__ = ("changed", "id", "jobs", "key", "occupied", "ordered", "queue_id", "reordered", "width")
 
     id: int
     queue_id: int
@@ -33,7 +33,7 @@ class LaneRecord:
 
     def __init__(self, row: Row) -> None:
         self.id, self.queue_id, self.key, self.width, self.ordered, self.occupied, self.jobs = row
-        self.changed = False
+        self.changed = self.reordered = False
 
     def join(self) -> bool:
         """Add a new job to the end of the line, and tell whether it has a place at once."""
@@ -48,6 +48,10 @@ class LaneRecord:
         """Add a job that has no place for now: it is not due, or whoever is next in line is still to be found."""
         self.changed = True
         self.jobs += 1
+
+    def reorder(self) -> None:
+        """Note that who has a place in an ordered lane may not be first in line: one before it came back."""
+        self.reordered = bool(self.ordered)
 
     def leave(self, *, finished: bool, in_lane: bool) -> None:
         """Let a job go: for good, or until it comes due again."""
@@ -85,6 +89,10 @@ def save_lanes(tx: Tx, lanes: Iterable[LaneRecord]) -> Script[None]:
     """Give free places to those who are next in line, and write the lanes; the jobs have been written before."""
     saved: list[Sequence[object]] = []
     for lane in lanes:
+        if lane.reordered and lane.occupied < lane.jobs:
+            yielded = yield "yield_place", (lane.id,)
+            lane.occupied -= len(yielded)
+            lane.changed |= bool(yielded)
         if not lane.changed:
             continue
         free = min(lane.width - lane.occupied, lane.jobs - lane.occupied, PROMOTED_MAX)

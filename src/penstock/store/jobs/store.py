@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_limits import JobLimits
 from penstock.store.job_port import Complete, Offers, Release
 from penstock.store.jobs import (
@@ -176,12 +177,12 @@ class ScriptedJobs:
     async def cancel(self, job_id: str) -> Job:
         event_id = self._around.ids.new_id()
         body = partial(interventions.cancel, around=self._around, job_id=job_id, event_id=event_id)
-        return await self._runner.run("cancel", body)
+        return _unless_refused(await self._runner.run("cancel", body))
 
     async def retry(self, job_id: str) -> Job:
         event_id = self._around.ids.new_id()
         body = partial(interventions.retry, around=self._around, job_id=job_id, event_id=event_id)
-        return await self._runner.run("retry", body)
+        return _unless_refused(await self._runner.run("retry", body))
 
     async def advance(self) -> int | None:
         return await self._runner.run("advance", partial(due.advance, around=self._around))
@@ -309,6 +310,13 @@ def _draft_size(draft: JobDraft) -> int:
 
 def _report_size(report: Report) -> int:
     return len(report.result) if isinstance(report, Complete) else 0
+
+
+def _unless_refused(answer: Job | JobStateConflict) -> Job:
+    """Raise what a script returns because, raised there, it would have undone what else the script did."""
+    if isinstance(answer, JobStateConflict):
+        raise answer
+    return answer
 
 
 def _offers(taken: list[Offer | int | None]) -> Offers:

@@ -27,6 +27,15 @@ FOR UPDATE SKIP LOCKED -- [postgres]
 -- :save_lane
 UPDATE penstock.job_lane SET occupied = $2, jobs = $3 WHERE id = $1
 
+-- :yield_place
+-- Who has a place of an ordered lane and is not in flight gives it up if somebody who waits comes before it in line.
+UPDATE penstock.job SET in_lane = 0, ready = 0
+WHERE lane_id = $1 AND in_lane = 1 AND finished_at IS NULL AND state IN (1, 2, 5)
+    AND position > (
+        SELECT min(w.position) FROM penstock.job w WHERE w.lane_id = $1 AND w.in_lane = 0 AND w.finished_at IS NULL
+    )
+RETURNING position
+
 -- :promote_in_order
 -- Who goes next: in the order of enqueueing, due or not.
 WITH next AS (

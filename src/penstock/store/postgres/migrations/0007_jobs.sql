@@ -49,7 +49,7 @@ CREATE INDEX job_due ON penstock.job (queue_id, due_at) WHERE due_at IS NOT NULL
 -- that say once more that the job is not finished.
 CREATE INDEX job_due_anywhere ON penstock.job (due_at) WHERE due_at IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_held ON penstock.job (lane_id, in_lane, priority DESC, position) WHERE lane_id IS NOT NULL AND ready = 0 AND state = 2;
-CREATE INDEX job_line ON penstock.job (lane_id, position) WHERE lane_id IS NOT NULL AND in_lane = 0 AND finished_at IS NULL;
+CREATE INDEX job_line ON penstock.job (lane_id, in_lane, position) WHERE lane_id IS NOT NULL AND finished_at IS NULL;
 CREATE UNIQUE INDEX job_unique ON penstock.job (queue_id, unique_key) WHERE unique_key IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX job_state ON penstock.job (queue_id, state, position);
 CREATE INDEX job_finished ON penstock.job (queue_id, state, finished_at, position) WHERE finished_at IS NOT NULL;
