@@ -61,7 +61,7 @@ class MessageOperations:
         }
 
     def beginnings(self) -> dict[str, Beginning]:
-        """Return those that can be begun without a coroutine: the frequent ones, whose way is a good part of their cost.
+        """Return those that can be begun without a coroutine: frequent ones, whose way is a good part of their cost.
 
         They do what the handlers of the same names do.
         """
