@@ -15,7 +15,7 @@ def bench_flood(  # noqa: PLR0913 # Each is one option of the command.
     *,
     postgres: str | None = None,
     sqlite_only: Switch = False,
-    rounds: Count = 15,
+    rounds: Count = 40,
     seconds: Annotated[float, Parameter(validator=Number(gt=0, lte=60))] = 1.0,
     connections: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = 256,
     per_second: Annotated[int, Parameter(validator=Number(gte=10, lte=10_000))] = 100,
@@ -24,7 +24,7 @@ def bench_flood(  # noqa: PLR0913 # Each is one option of the command.
     output: Path = Path("bench-results"),
     json: Switch = False,
 ) -> int:
-    """Measure what a flood of jobs does to those that are accepted, in about four minutes.
+    """Measure what a flood of jobs does to those that are accepted, in about nine minutes.
 
     A `penstock serve` on SQLite and one on PostgreSQL, each with a queue that is limited in rate and one that is
     bounded in depth. In turns, jobs come a little slower than the queue takes them, and then as fast as the server

@@ -49,7 +49,7 @@ _LATE_S = 30.0
 class FloodPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured."""
 
-    rounds: int = 15
+    rounds: int = 40
     seconds: float = 1.0
     """Short turns, so that whatever else the machine does falls on both alike."""
     connections: int = 256
