@@ -170,6 +170,15 @@ async def test_leases_with_one_key_at_the_same_time_are_one(store: Store, name: 
 
 
 @on_both_kinds
+async def test_leases_with_one_key_at_the_same_time_find_what_a_lease_of_no_time_left(store: Store, name: str) -> None:
+    queue = await make_queue(store, name)
+    await send(store, queue, "a")
+    given = await asyncio.gather(*(lease(store, queue, 1, lease_ms=ms, attempt=KEY) for ms in (0, 1_000, 1_000)))
+    assert [bodies(messages) for messages in given] == [["a"], ["a"], ["a"]]
+    assert [messages[0].receipt for messages in given] == [1, 2, 2]
+
+
+@on_both_kinds
 @with_limits(in_flight_standard_max=1, in_flight_fifo_max=1)
 async def test_a_repeated_lease_is_given_at_the_in_flight_limit(store: Store, name: str) -> None:
     queue = await make_queue(store, name)

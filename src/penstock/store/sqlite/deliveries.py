@@ -60,6 +60,10 @@ WHERE partition = ? AND state > 0 AND visible_at_ms > ? AND visible_at_ms <= ?
 """
 
 
+Gone = tuple[int, int | None, int | None]
+"""A message to be removed: its position, its state (None if there is no delivery) and its group id."""
+
+
 class Delivery(NamedTuple):
     """What is known of a message's delivery, without the message."""
 
@@ -140,29 +144,38 @@ class Deliveries:
         self._move(contents, delivery, VISIBLE)
         self._transaction.wake(contents.queue_id, 1)
 
-    def remove(self, contents: Contents, gone: Iterable[tuple[int, int | None, int | None]]) -> None:
-        """Remove messages: position, state (None if there is no delivery) and group id of each."""
+    def remove(self, contents: Contents, gone: Iterable[Gone]) -> None:
+        """Remove messages of one queue."""
+        self.remove_all([(contents, gone)])
+
+    def remove_all(self, gone_of: Iterable[tuple[Contents, Iterable[Gone]]]) -> None:
+        """Remove messages of several queues."""
         positions: list[int] = []
         tracked: list[int] = []
-        groups: dict[int, list[int]] = {}
-        for position, state, group_id in gone:
-            positions.append(position)
-            if state is None:
-                continue
-            tracked.append(position)
-            contents.count(state, group_id, -1)
-            if group_id is not None:
-                groups.setdefault(group_id, [0, 0, 0])[state] -= 1
-        if not positions:
-            return
-        contents.messages -= len(positions)
+        changed: list[tuple[Contents, dict[int, list[int]]]] = []
+        for contents, gone in gone_of:
+            groups: dict[int, list[int]] = {}
+            for position, state, group_id in gone:
+                positions.append(position)
+                contents.messages -= 1
+                if state is None:
+                    continue
+                tracked.append(position)
+                contents.count(state, group_id, -1)
+                self._forget_due(contents)
+                if group_id is not None:
+                    groups.setdefault(group_id, [0, 0, 0])[state] -= 1
+            changed.append((contents, groups))
         if tracked:
-            self._forget_due(contents)
             self._db.execute(
                 "DELETE FROM delivery WHERE position IN (SELECT value FROM carray(?))", (array_of(tracked),)
             )
-        self._db.execute("DELETE FROM message WHERE position IN (SELECT value FROM carray(?))", (array_of(positions),))
-        self._groups.refresh(contents, groups)
+        if positions:
+            self._db.execute(
+                "DELETE FROM message WHERE position IN (SELECT value FROM carray(?))", (array_of(positions),)
+            )
+        for contents, groups in changed:
+            self._groups.refresh(contents, groups)
 
     def settle(self, contents: Contents) -> None:
         """Make visible what has come due, up to a bound; `contents.next_due_ms` tells whether more has.

@@ -61,12 +61,13 @@ class Source(Protocol):
 class _Run:
     """Leases on one queue that share what is fetched, and are written together."""
 
-    def __init__(self, calls: list[Lease]) -> None:
+    def __init__(self, calls: list[Lease], kept: dict[AttemptKey, list[tuple[int, int]]]) -> None:
+        self.kept = kept
+        """What was given for which attempt key, in this run and in others of the same pass."""
         self.ahead = sum(call.count for call in calls)
         """How many messages the calls that are still to be done want."""
         self.source: Source | None = None
         self.screen: Screen | None = None
-        self.kept: dict[AttemptKey, list[tuple[int, int]]] = {}
         self.repeated: list[Lease] = []
         """Calls with the attempt key of another one, whose messages are not written yet."""
 
@@ -107,8 +108,11 @@ class Leases:
             # With a lease of no length the next call may have the same messages, so it has to look for itself.
             alone = id(call) if call.lease_ms == 0 else 0
             runs.setdefault((call.queue.id, call.queue.revision, alone), []).append(call)
-        for alike in runs.values():
-            self._run(alike)
+        kept: dict[AttemptKey, list[tuple[int, int]]] = {}
+        repeated = [call for alike in runs.values() for call in self._run(alike, kept)]
+        self._outcomes.keep(list(kept.items()))
+        if repeated:
+            self.run(repeated)
 
     def screen(self, queue: Queue, contents: Contents) -> Screen:
         """Make a screen for one run."""
@@ -164,8 +168,9 @@ class Leases:
             return ungrouped
         return Fair(self._transaction, self._deliveries, self._groups, screen, ungrouped)
 
-    def _run(self, calls: list[Lease]) -> None:
-        run = _Run(calls)
+    def _run(self, calls: list[Lease], kept: dict[AttemptKey, list[tuple[int, int]]]) -> list[Lease]:
+        """Answer calls, and add to what is to be `kept`; return those that have to wait until that is done."""
+        run = _Run(calls, kept)
         for call in calls:
             try:
                 call.answer = self._lease(run, call)
@@ -173,9 +178,7 @@ class Leases:
                 call.error = error
         if run.source is not None:
             run.source.save()
-        self._outcomes.keep(list(run.kept.items()))
-        if run.repeated:
-            self._run(run.repeated)
+        return run.repeated
 
     def _lease(self, run: _Run, call: Lease) -> Leased:
         run.ahead -= call.count

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.domain.queue import Queue
     from penstock.store.sqlite.calls import ChangeVisibility, Delete
     from penstock.store.sqlite.contents import Contents, ContentsTable
-    from penstock.store.sqlite.deliveries import Deliveries, Delivery
+    from penstock.store.sqlite.deliveries import Deliveries, Delivery, Gone
     from penstock.store.sqlite.transaction import Transaction
 
 _SENT_AT = "SELECT position, sent_at_ms FROM message WHERE position IN (SELECT value FROM carray(?))"
@@ -42,22 +42,29 @@ class Receipts:
         self._limits = limits
 
     def delete(self, calls: Sequence[Delete]) -> None:
-        """Answer every delete that was gathered."""
+        """Answer every delete that was gathered, those on all queues with the same few statements."""
         by_queue: dict[int, list[Delete]] = {}
         for call in calls:
             by_queue.setdefault(call.queue.id, []).append(call)
+        held: list[tuple[Contents, list[Delete], list[int]]] = []
         for queue_id, alike in by_queue.items():
             try:
                 contents = self._contents.change(queue_id)
             except QueueDoesNotExist as error:
                 for call in alike:
                     call.error = QueueDoesNotExist(error.reason)
-                continue
-            known = self._find(contents, (receipt for call in alike for receipt in call.receipts))
-            gone: list[tuple[int, int | None, int | None]] = []
+            else:
+                positions = _held(contents, (receipt for call in alike for receipt in call.receipts))
+                held.append((contents, alike, positions))
+        found = self._deliveries.find([position for _, _, positions in held for position in positions])
+        gone_of: list[tuple[Contents, list[Gone]]] = []
+        for contents, alike, positions in held:
+            known = {position: found[position] for position in positions if position in found}
+            gone: list[Gone] = []
             for call in alike:
                 call.answer = [self._delete(contents, known, receipt, gone) for receipt in call.receipts]
-            self._deliveries.remove(contents, gone)
+            gone_of.append((contents, gone))
+        self._deliveries.remove_all(gone_of)
 
     def change_visibility(self, calls: Sequence[ChangeVisibility]) -> None:
         """Answer every change of visibility that was gathered."""
@@ -81,23 +88,15 @@ class Receipts:
                 self._deliveries.undo(contents, delivery)
 
     def _find(self, contents: Contents, receipts: Iterable[Receipt]) -> dict[int, Delivery]:
-        """Look deliveries up; those of other queues, and of what this one held before a purge, are not there."""
-        queue_id = contents.queue_id
-        low, high = contents.bounds
-        return self._deliveries.find(
-            [
-                receipt.position
-                for receipt in receipts
-                if low < receipt.position <= high and receipt.queue_id == queue_id
-            ]
-        )
+        """Look deliveries up."""
+        return self._deliveries.find(_held(contents, receipts))
 
     def _delete(
         self,
         contents: Contents,
         known: dict[int, Delivery],
         receipt: Receipt,
-        gone: list[tuple[int, int | None, int | None]],
+        gone: list[Gone],
     ) -> PenstockError | None:
         delivery = known.get(receipt.position)
         if delivery is None:
@@ -137,6 +136,13 @@ class Receipts:
             for position, sent_at_ms in self._db.execute(_SENT_AT, (array_of(known),)):
                 if sent_at_ms <= expired_ms:
                     del known[position]
+
+
+def _held(contents: Contents, receipts: Iterable[Receipt]) -> list[int]:
+    """Return the positions that receipts name, but for other queues' and for what this one held before a purge."""
+    queue_id = contents.queue_id
+    low, high = contents.bounds
+    return [receipt.position for receipt in receipts if low < receipt.position <= high and receipt.queue_id == queue_id]
 
 
 def _expired() -> ReceiptHandleExpired:
