@@ -37,6 +37,12 @@ async def test_what_a_tenant_does_not_need_the_others_get(jobs: JobStore, queue:
     assert Counter(one.tenant for one in offers) == {"a": 1, "b": 3, "c": 6}
 
 
+async def test_what_a_tenant_does_not_need_goes_to_who_has_fewer(jobs: JobStore, queue: JobQueue) -> None:
+    for tenant, number in (("a", 1), ("b", 3), ("c", 3)):
+        await enqueue(jobs, queue, *[draft(tenant=tenant) for _ in range(number)])
+    assert Counter(one.tenant for one in await offer(jobs, queue, 5)) == {"a": 1, "b": 2, "c": 2}
+
+
 async def test_urgency_counts_within_a_tenant(jobs: JobStore, queue: JobQueue) -> None:
     await enqueue(jobs, queue, draft(tenant="a", priority=1), draft(tenant="b", priority=9), draft(tenant="b"))
     offers = await offer(jobs, queue, 2)

@@ -160,16 +160,18 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
     while tenants and len(taken) < count:
         share, extra = divmod(count - len(taken), len(tenants))
         served = tenants if share else tenants[:extra]
-        able = []
+        able: list[str] = []
+        ahead: list[str] = []
         for place, tenant in enumerate(served):
             wanted = share + (place < extra)
             rows = yield "take", (turn.queue.id, tenant, wanted, due_at_ms, turn.worker, turn.number)
             taken += rows
             if len(rows) == wanted:
-                able.append(tenant)
+                (ahead if wanted > share else able).append(tenant)
         # Who comes after the last one with one more than the others is first in the next turn.
         turn.after = tenants[extra - 1]
-        tenants = able if share else tenants[extra:] + able
+        # If others had fewer than their share, the rest goes first to who has no more than that yet.
+        tenants = able + ahead if share else tenants[extra:] + ahead
     return taken
 
 
