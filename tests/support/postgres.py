@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for four calls here.
 
+from penstock.bench.postgres_server import reachable_binaries
 from tests.support.psql import Psql, SessionLost
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ def find_binaries(version: int = DEFAULT_VERSION) -> Path:
     return folder
 
 
+@functools.cache
+def _reachable(binaries: Path) -> Path:
+    """Return the same binaries where every user can reach them, though they may be in somebody's private folder."""
+    copies = Path(tempfile.mkdtemp(prefix="penstock-pg-binaries-"))
+    atexit.register(shutil.rmtree, copies, ignore_errors=True)
+    copies.chmod(0o755)
+    return reachable_binaries(binaries, copies)
+
+
 class PostgresServer:
     """One server on a fresh data folder and a unix socket, both gone after `close`.
 
@@ -95,6 +105,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._user, self._group = nobody.pw_uid, nobody.pw_gid
+            self.binaries = _reachable(self.binaries)
         failures: list[str] = []
         while not self._begin(failures, fsync=fsync):
             if len(failures) == STARTS_MAX:

@@ -6,7 +6,9 @@ import contextlib
 import importlib.util
 import os
 import pwd
+import shutil
 import signal
+import stat
 import subprocess
 import time
 import urllib.parse
@@ -47,6 +49,18 @@ def find_binaries() -> Path | None:
     return None
 
 
+def reachable_binaries(binaries: Path, copies: Path) -> Path:
+    """Return these binaries where every user can reach them: copied into `copies`, if they are in a private folder."""
+    if all(folder.stat().st_mode & stat.S_IXOTH for folder in (binaries, *binaries.parents)):
+        return binaries
+    # They find their libraries from their own place: as the wheel laid them out, in a folder beside its package.
+    package = binaries.parents[1]
+    for folder in (binaries.parent, package.with_name(f"{package.name}.libs")):
+        if folder.exists():
+            shutil.copytree(folder, copies / folder.relative_to(package.parent), symlinks=True)
+    return copies / binaries.relative_to(package.parent)
+
+
 @contextlib.contextmanager
 def private_server(binaries: Path) -> Iterator[str]:
     """Run a durable server (fsync on) with fresh data, and give its address; server and data are gone afterwards."""
@@ -56,6 +70,7 @@ def private_server(binaries: Path) -> Iterator[str]:
             nobody = pwd.getpwnam("nobody")
             identity = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+            binaries = reachable_binaries(binaries, folder)
         data = folder / "data"
         made = subprocess.run(
             [binaries / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"],
