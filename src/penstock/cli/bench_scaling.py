@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 
 from penstock.cli.bench_run import Switch, run_to_end
 
-AxisName = Literal["queues", "backlog", "connections", "sizes", "nodes", "flood"]
+AxisName = Literal["queues", "backlog", "connections", "sizes", "nodes", "small-nodes", "flood"]
 
 
 def bench_scaling(
@@ -28,13 +28,14 @@ def bench_scaling(
 
     Lifecycles (send, receive, delete) over HTTP on durable SQLite, at several amounts in turn: 1 to 10,000 queues,
     1,000 to 1,000,000 waiting messages (and the memory these take), 16 to 1,000 connections, messages of 100 bytes to
-    256 KB. Then one and two nodes on one PostgreSQL, with the processor time of nodes and database apart. Last a flood
-    of sends with slow consumers, looked at again and again. Each figure is also told as a share of the best.
+    256 KB. Then one and two nodes on one PostgreSQL, with the processor time of nodes and database apart, and one to
+    eight nodes that have a fifth of a core each. Last a flood of sends with slow consumers, looked at again and again.
+    Each figure is also told as a share of the best.
 
     Parameters
     ----------
     axis
-        What is to grow: any of queues, backlog, connections, sizes, nodes, flood. Left out, all of them.
+        What is to grow: any of queues, backlog, connections, sizes, nodes, small-nodes, flood. Left out, all of them.
     quick
         Measure less, with a tenth of the messages and queues: about three minutes.
     rounds

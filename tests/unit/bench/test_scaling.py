@@ -31,6 +31,7 @@ TINY = Scope(
     backlogs=(10, 20),
     many_connections=(1, 2),
     sizes_bytes=(10, 20),
+    small_nodes=(1, 2),
     flood_windows=2,
 )
 
@@ -127,8 +128,9 @@ async def test_a_flood_is_looked_at_again_and_again(narrator: Narrator) -> None:
 
 
 @pytest.mark.slow
-async def test_nodes_share_a_database(narrator: Narrator) -> None:
-    found = await measured(["nodes"], narrator)
+@pytest.mark.parametrize("name", ["nodes", "small-nodes"])
+async def test_nodes_share_a_database(name: str, narrator: Narrator) -> None:
+    found = await measured([name], narrator)
     [axis] = found.axes
     assert [point.amount for point in axis.points] == [1, 2]
     assert all(point.database_cpu_us is not None for point in axis.points)

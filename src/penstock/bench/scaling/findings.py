@@ -12,7 +12,7 @@ from penstock.bench.timing import Rate
 
 FLAT_SHARE_WANTED = 0.8
 MEMORY_MB_WANTED_MAX = 300.0
-AXES = ("queues", "backlog", "connections", "sizes", "nodes", "flood")
+AXES = ("queues", "backlog", "connections", "sizes", "nodes", "small-nodes", "flood")
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     many_connections: tuple[int, ...] = (16, 64, 256, 1_000)
     sizes_bytes: tuple[int, ...] = (100, 1_024, 10_240, 65_536, 262_000)
     nodes: tuple[int, ...] = (1, 2)
+    small_nodes: tuple[int, ...] = (1, 2, 4, 8)
+    small_node_share: float = 0.2
+    """How much of a core each of those has."""
     flood_windows: int = 15
     """How many times a flood is looked at; it goes on for so many measurements."""
     fill_seconds_max: float = 400.0

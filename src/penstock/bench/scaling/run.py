@@ -12,7 +12,7 @@ from penstock.bench.process import loop_name
 from penstock.bench.scaling.axes import grow_backlog, grow_connections, grow_queues, grow_sizes
 from penstock.bench.scaling.findings import Axis, Flood, Missing, ScalingReport
 from penstock.bench.scaling.flood import flood
-from penstock.bench.scaling.nodes import grow_nodes
+from penstock.bench.scaling.nodes import grow_nodes, grow_small_nodes
 from penstock.bench.scaling.place import Place
 from penstock.bench.scratch import temporary_folder
 from penstock.bench.store_run import utc_now
@@ -69,4 +69,6 @@ async def _measure(name: str, place: Place, folder: Path) -> Axis | Flood:
         return await flood(place)
     if name == "nodes":
         return await grow_nodes(place, folder)
+    if name == "small-nodes":
+        return await grow_small_nodes(place, folder)
     return await _GROWTHS[name](place)

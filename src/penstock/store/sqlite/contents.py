@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 VISIBLE, LEASED, DELAYED = 0, 1, 2
 """The states of a delivery."""
 
-CONTENTS_CACHED_MAX = 10_000
+CONTENTS_CACHED_MAX = 20_000
 
 _LOAD = """
 SELECT c.partition, c.messages, c.leased, c.delayed, c.returned, c.groups, c.cursor, c.sequence, q.name LIKE '%.fifo',

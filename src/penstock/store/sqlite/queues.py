@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.store.sqlite.contents import ContentsTable
     from penstock.store.sqlite.transaction import Transaction
 
-QUEUES_CACHED_MAX = 10_000
+QUEUES_CACHED_MAX = 20_000
 
 _COLUMNS = "id, region, account, name, attributes, tags, created_at_ms, modified_at_ms, revision"
 

@@ -12,7 +12,7 @@ _REGION = r"[a-z]{2}(?:-[a-z]+)+-[0-9]+"
 _SCHEME_AND_HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 _REGION_IN_HOST = re.compile(rf"(?:sqs\.({_REGION})|({_REGION})\.queue)\.", re.IGNORECASE)
 _URL_CHARACTERS_MAX = 1_024
-_URLS_REMEMBERED = 4_096
+_URLS_REMEMBERED = 20_000
 
 
 def parse_queue_url(url: str, region: str, account: str) -> QueueName | None:
