@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease
+from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease, Offer
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_queue import JobQueue, JobQueueSettings
 from penstock.domain.limits import Limits
@@ -37,13 +38,16 @@ if TYPE_CHECKING:
     from tests.support.stores import Opener
 
 T = TypeVar("T")
+Wishes = list[tuple[dict[str, Any], bytes | None, bool]]
+"""What each draft is to have, its key, and whether it may say something else under that key."""
 
 RETRY = RetryPolicy(attempts_max=3, losses_max=2, backoff_ms=1_000, jitter=False)
+SETTINGS = JobQueueSettings(
+    retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, retention_ms=40_000, dead_retention_ms=90_000
+)
 QUEUES = {
-    "plain": JobQueueSettings(retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, depth_max=12),
-    "strict": JobQueueSettings(
-        retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, strict=True, key_ttl_ms=30_000
-    ),
+    "plain": msgspec.structs.replace(SETTINGS, depth_max=12),
+    "strict": msgspec.structs.replace(SETTINGS, strict=True, key_ttl_ms=60_000),
 }
 LANES = (
     None,
@@ -68,6 +72,7 @@ drafts = st.fixed_dictionaries(
     }
 )
 keys = st.sampled_from((None, None, b"1" * 32, b"2" * 32))
+wishes = st.lists(st.tuples(drafts, keys, st.booleans()), min_size=1, max_size=6)
 names = st.sampled_from(("plain", "plain", "plain", "strict"))
 picks = st.integers(0, 1_000)
 
@@ -121,17 +126,19 @@ class JobMachine(RuleBasedStateMachine):
             self.loop.close()
             self.remove()
 
-    @initialize()
-    def create_queues(self) -> None:
+    @initialize(wanted=wishes)
+    def begin(self, wanted: Wishes) -> None:
+        """Make the queues, and something to do."""
         self.open()
         self.model.now_ms = self.clock.now_ms()
         for name, settings in QUEUES.items():
             self.queues[name], _ = self.run(self.jobs.create_queue(name, settings))
+        self.enqueue("plain", wanted)
 
     # -- rules ------------------------------------------------------------------------------------
 
-    @rule(name=names, wanted=st.lists(st.tuples(drafts, keys, st.booleans()), min_size=1, max_size=4))
-    def enqueue(self, name: str, wanted: list[tuple[dict[str, Any], bytes | None, bool]]) -> None:
+    @rule(name=names, wanted=wishes)
+    def enqueue(self, name: str, wanted: Wishes) -> None:
         made = []
         for fields, key, other in wanted:
             self.drafted += 1
@@ -151,6 +158,16 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule(name=names, count=st.integers(1, 6))
     def offer(self, name: str, count: int) -> None:
+        self.take(name, count)
+
+    @rule(name=names, ends=st.lists(st.sampled_from(sorted(REPORTS)), min_size=1, max_size=5))
+    def work(self, name: str, ends: list[str]) -> None:
+        """Take jobs, and come to an end with each."""
+        for offer, how in zip(self.take(name, len(ends)), ends, strict=False):
+            self.say_now(Accept(offer.lease))
+            self.say_now(REPORTS[how](offer.lease))
+
+    def take(self, name: str, count: int) -> list[Offer]:
         queue = self.queues[name]
         answer = self.run(self.jobs.offer(queue, count=count, worker="w"))
         self.model.lapse_all(queue)
@@ -159,6 +176,7 @@ class JobMachine(RuleBasedStateMachine):
         if len(answer.offers) < count:
             due = [job.due_at_ms for job in self.model.jobs if job.queue.id == queue.id and job.due_at_ms is not None]
             assert answer.next_in_ms == (min(due) - self.model.now_ms if due else None)
+        return answer.offers
 
     @precondition(lambda self: self.leases)
     @rule(pick=picks)
@@ -178,10 +196,7 @@ class JobMachine(RuleBasedStateMachine):
             reports.append(REPORTS[how](among[pick // 2 % len(among)]))
         answers = self.run(self.jobs.report(reports))
         got = [answer if isinstance(answer, Reported) else type(answer) for answer in answers]
-        assert got == [self.model.report(self.named(one.lease.job_id), one) for one in reports]
-
-    def named(self, job_id: str) -> ModelJob:
-        return next(job for job in self.model.jobs if job.draft.id == job_id)
+        assert got == [self.model.report(one) for one in reports]
 
     @precondition(lambda self: self.model.jobs)
     @rule(pick=picks, what=st.sampled_from(("cancel", "retry")))
@@ -240,14 +255,8 @@ class JobMachine(RuleBasedStateMachine):
         for _ in range(ROUNDS_MAX):
             if not any(job.unfinished for job in self.model.jobs):
                 return
-            for queue in self.queues.values():
-                answer = self.run(self.jobs.offer(queue, count=5, worker="w"))
-                self.model.lapse_all(queue)
-                self.model.offered(queue, 5, answer.offers)
-                for offer in answer.offers:
-                    self.leases.append(offer.lease)
-                    self.say_now(Accept(offer.lease))
-                    self.say_now(Complete(offer.lease))
+            for name in self.queues:
+                self.work(name, ["complete"] * 5)
             due_at_ms = self.model.next_due_ms()
             if due_at_ms is not None:
                 self.time_passes(max(due_at_ms - self.model.now_ms, 0))
@@ -255,7 +264,7 @@ class JobMachine(RuleBasedStateMachine):
 
     def say_now(self, said: Report) -> None:
         [answer] = self.run(self.jobs.report([said]))
-        assert answer == self.model.report(self.named(said.lease.job_id), said)
+        assert answer == self.model.report(said)
 
     # -- what must hold after every step ----------------------------------------------------------
 

@@ -8,12 +8,14 @@ from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState
 from penstock.domain.job_errors import (
     IdempotencyKeyNeeded,
     IdempotencyKeyReused,
+    JobDoesNotExist,
     JobError,
     JobRefused,
     JobStateConflict,
     LeaseLost,
 )
 from penstock.domain.job_queue import JobQueue
+from penstock.domain.operation import JobFilter
 from penstock.domain.retry import RetryPolicy, backoff_ms
 from penstock.store.job_port import (
     Accept,
@@ -45,6 +47,8 @@ class ModelJob:
     times_out_at_ms: int | None = None
     cancel_requested: bool = False
     finished_at_ms: int | None = None
+    failure_kind: str | None = None
+    """Of the last attempt that failed, timed out or was lost."""
     ended: dict[int, tuple[type[Report], Reported]] = field(default_factory=dict)
     """By fence: the report that ended the attempt, and its answer."""
 
@@ -55,6 +59,20 @@ class ModelJob:
     @property
     def unfinished(self) -> bool:
         return self.state not in TERMINAL
+
+    @property
+    def kept_ms(self) -> int:
+        settings = self.queue.settings
+        return settings.dead_retention_ms if self.state is JobState.DEAD else settings.retention_ms
+
+    def matches(self, wanted: JobFilter) -> bool:
+        """Whether it is one of those: of the filter's parts, as far as the machine uses them."""
+        return (
+            wanted.queue == self.queue.name
+            and (not wanted.states or self.state in wanted.states)
+            and wanted.tenant in (None, self.draft.tenant)
+            and wanted.failure_kind in (None, self.failure_kind)
+        )
 
     def told(self) -> Reported:
         return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts)
@@ -104,6 +122,8 @@ class JobModel:
 
     def eligible(self, queue: JobQueue) -> list[ModelJob]:
         """The jobs of which at least one more may be offered."""
+        if queue.paused:
+            return []
         return [job for job in self.jobs if job.queue.id == queue.id and self._may_go(job)]
 
     def _may_go(self, job: ModelJob) -> bool:
@@ -130,7 +150,7 @@ class JobModel:
         shares: dict[str, int] = {job.draft.tenant: 0 for job in self.eligible(queue)}
         for offer in offers:
             job = by_id[offer.lease.job_id]
-            assert self._may_go(job), f"{job} was not to be offered"
+            assert job in self.eligible(queue), f"{job} was not to be offered"
             job.state, job.fence = JobState.OFFERED, job.fence + 1
             job.due_at_ms = self.now_ms + queue.settings.offer_ms
             assert offer.lease == Lease(job.draft.id, job.attempts + 1, job.fence)
@@ -170,6 +190,7 @@ class JobModel:
             return
         assert job.times_out_at_ms is not None
         timed_out = job.times_out_at_ms <= self.now_ms
+        job.failure_kind = "timeout" if timed_out else "lost"
         job.failures += timed_out
         job.losses += not timed_out
         number, most = (job.failures, job.retry.attempts_max) if timed_out else (job.losses, job.retry.losses_max)
@@ -185,7 +206,10 @@ class JobModel:
 
     # -- reports ----------------------------------------------------------------------------------
 
-    def report(self, job: ModelJob, said: Report) -> Expected:
+    def report(self, said: Report) -> Expected:
+        job = next((job for job in self.jobs if job.draft.id == said.lease.job_id), None)
+        if job is None:
+            return JobDoesNotExist
         if job.state in IN_FLIGHT:
             self.lapse(job)
         lease = said.lease
@@ -220,6 +244,7 @@ class JobModel:
             case Complete():
                 self._finish(job, JobState.SUCCEEDED)
             case Fail(failure=failure):
+                job.failure_kind = failure.kind
                 job.failures += 1
                 dead = failure.permanent or job.failures >= job.retry.attempts_max
                 self._end(job, job.failures, dead=dead, at_least_ms=failure.retry_after_ms or 0)
@@ -273,3 +298,33 @@ class JobModel:
             job.cancel_requested, job.finished_at_ms = False, None
         job.state, job.due_at_ms = JobState.QUEUED, None
         return True
+
+    # -- what is done to many ---------------------------------------------------------------------
+
+    def purge(self, wanted: JobFilter) -> int:
+        """Remove the waiting jobs that match, and tell how many there were."""
+        doomed = [job for job in self.jobs if job.state in WAITING and job.matches(wanted)]
+        self._remove(doomed)
+        return len(doomed)
+
+    def requeue(self, wanted: JobFilter) -> int:
+        """Queue the dead jobs that match again, as far as their unique keys are free, and tell how many could be."""
+        dead = [job for job in self.jobs if job.state is JobState.DEAD and job.matches(wanted)]
+        return sum([self.retry(job) for job in dead])
+
+    def sweep(self) -> None:
+        """Remove finished jobs past their retention, but for those whose idempotency keys are still remembered."""
+        remembered = [job for expires_at_ms, _, job in self._keys.values() if expires_at_ms > self.now_ms]
+        self._remove(
+            [
+                job
+                for job in self.jobs
+                if job.finished_at_ms is not None
+                and job.finished_at_ms + job.kept_ms <= self.now_ms
+                and job not in remembered
+            ]
+        )
+
+    def _remove(self, doomed: list[ModelJob]) -> None:
+        self.jobs = [job for job in self.jobs if job not in doomed]
+        self._keys = {key: kept for key, kept in self._keys.items() if kept[2] not in doomed}

@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.simulation.conftest import Place
-from tests.simulation.job_machine import JobMachine
+from tests.simulation.job_upkeep import TendedJobMachine
 from tests.simulation.profiles import QUICK
 
 EXAMPLES = 20
 EXAMPLES_ON_POSTGRES = 4
 
 
-def machine(place: Place) -> type[JobMachine]:
-    return type("JobMachine", (JobMachine,), {"place": staticmethod(place)})
+def machine(place: Place) -> type[TendedJobMachine]:
+    return type("JobMachine", (TendedJobMachine,), {"place": staticmethod(place)})
 
 
 @pytest.mark.timeout(400)  # It takes a few seconds; a failure takes minutes to be made small.
