@@ -56,8 +56,8 @@ class Jobs:
         self.enqueueing = Enqueueing(store, self.queues, self._cache, clock, ids, limits, advancer.expect)
         self.offering = Offering(store, self.queues, self._waiters, self._returns, clock, limits, advancer.expect)
         self.streams = Streams(self.offering, clock, ids, limits)
-        self.reports = Reports(store, self.streams, self._cache, clock, limits, advancer.expect)
-        self.looking = Looking(store, self._changes, self._cache, clock, limits)
+        self.reports = Reports(store, self.streams, clock, limits, advancer.expect)
+        self.looking = Looking(store, self._changes, clock, limits)
         self.schedules = Schedules(store, self.queues, clock, ids, limits, scheduler.wake)
         self.operations = Operations(store, self.queues, ids, limits, operator.wake)
         store.listen(self._waiters.wake, self._changed)
@@ -87,7 +87,7 @@ class Jobs:
         await self._returns.settle()
 
     def _changed(self, job_id: str) -> None:
-        # A finished job changes again only if it is retried or forgotten: then its result is no longer one.
+        # Only a job that succeeded has a result to be kept, and that one changes only by being forgotten itself.
         self._cache.forget(job_id)
         self._changes.tell(job_id)
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from penstock.broker.jobs.changes import Changes
-    from penstock.broker.jobs.result_cache import ResultCache
     from penstock.domain.clock import Clock
     from penstock.domain.job_limits import JobLimits
     from penstock.domain.operation import JobFilter
@@ -43,10 +42,9 @@ class News(msgspec.Struct, frozen=True):
 class Looking:
     """The use cases of people who look after jobs. `closing` tells whether the service is about to stop."""
 
-    def __init__(self, store: JobStore, changes: Changes, cache: ResultCache, clock: Clock, limits: JobLimits) -> None:
+    def __init__(self, store: JobStore, changes: Changes, clock: Clock, limits: JobLimits) -> None:
         self._store = store
         self._changes = changes
-        self._cache = cache
         self._clock = clock
         self._limits = limits
         self._closing = False
@@ -63,15 +61,11 @@ class Looking:
 
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job; one that runs is asked to stop."""
-        job = await self._store.cancel(job_id)
-        self._cache.forget(job_id)
-        return job
+        return await self._store.cancel(job_id)
 
     async def retry(self, job_id: str) -> Job:
         """Queue a job again that is dead, cancelled or waiting."""
-        job = await self._store.retry(job_id)
-        self._cache.forget(job_id)
-        return job
+        return await self._store.retry(job_id)
 
     async def result(self, job_id: str, *, wait_ms: int = 0) -> Job:
         """Return a job once it is finished, or as it is after `wait_ms`."""

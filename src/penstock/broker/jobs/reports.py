@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.job import TERMINAL, Failure
 from penstock.domain.job_errors import JobError, JobInvalid
 from penstock.domain.job_request import check_name, check_range, check_size
 from penstock.store.job_port import Complete, Fail, Report, Reported, Snooze
@@ -15,10 +14,9 @@ from penstock.store.job_port import Complete, Fail, Report, Reported, Snooze
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.broker.jobs.result_cache import ResultCache
     from penstock.broker.jobs.streams import Streams
     from penstock.domain.clock import Clock
-    from penstock.domain.job import JobEvent, Lease
+    from penstock.domain.job import Failure, JobEvent, Lease
     from penstock.domain.job_limits import JobLimits
     from penstock.store.job_port import JobStore
 
@@ -34,14 +32,12 @@ class Reports:
         self,
         store: JobStore,
         streams: Streams,
-        cache: ResultCache,
         clock: Clock,
         limits: JobLimits,
         expect: Callable[[int], None],
     ) -> None:
         self._store = store
         self._streams = streams
-        self._cache = cache
         self._clock = clock
         self._limits = limits
         self._expect = expect
@@ -99,11 +95,8 @@ class Reports:
 
     def _take_in(self, lease: Lease, answer: Reported | JobError) -> None:
         self._streams.heard(lease, answer)
-        if isinstance(answer, Reported):
-            if answer.state in TERMINAL:
-                self._cache.forget(lease.job_id)
-            elif answer.until_ms is not None:
-                self._expect(answer.until_ms - self._clock.now_ms())
+        if isinstance(answer, Reported) and answer.until_ms is not None:
+            self._expect(answer.until_ms - self._clock.now_ms())
 
 
 def cut_failure(failure: Failure, bytes_max: int) -> Failure:

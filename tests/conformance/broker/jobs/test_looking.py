@@ -12,7 +12,6 @@ from penstock.broker.broker import Broker
 from penstock.broker.jobs.changes import Changes
 from penstock.broker.jobs.jobs import Jobs
 from penstock.broker.jobs.looking import Looking
-from penstock.broker.jobs.result_cache import ResultCache
 from penstock.domain.errors import OverLimit
 from penstock.domain.job import Failure, JobEvent, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid, LeaseLost
@@ -104,7 +103,7 @@ async def test_an_event_that_nobody_told_of_is_found_within_a_second(
 ) -> None:
     # As on another node whose word is lost: nobody rings here.
     limits = JobLimits()
-    deaf = Looking(store.jobs, Changes(10), ResultCache(clock, entries_max=1, ttl_ms=1), clock, limits)
+    deaf = Looking(store.jobs, Changes(10), clock, limits)
     job_id = (await enqueue(jobs)).job_id
     news = deaf.follow(job_id)
     following = asyncio.ensure_future(anext(news))
