@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from penstock.domain.attributes import SETTABLE_NAMES, parse_attributes, render_attributes
+from penstock.domain.attributes import SETTABLE_NAMES, parse_attributes, refuse_redrive, render_attributes
 from penstock.domain.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
@@ -77,7 +77,7 @@ class Queues:
         settable = _without_fifo_flag(name, given or {})
         attributes = parse_attributes(name, settable, QueueAttributes())
         self._check_tags(tags or {})
-        await self._check_redrive(name, attributes)
+        await self._check_redrive(name, attributes, settable.get(_REDRIVE, ""))
         queue, created = await self._store.create_queue(name, attributes, tags or {})
         if not created and parse_attributes(name, settable, queue.attributes) != queue.attributes:
             raise QueueNameExists("A queue already exists with the same name and a different value for an attribute.")
@@ -136,7 +136,7 @@ class Queues:
 
         if _REDRIVE in settable:
             # Only where it is given: a dead-letter queue that was deleted since must not keep the rest from changing.
-            await self._check_redrive(name, changed(await self.find(name)))
+            await self._check_redrive(name, changed(await self.find(name)), settable[_REDRIVE])
         return await self._save(name, attributes=changed)
 
     async def edit_policy(self, name: QueueName, edit: Callable[[str], str]) -> Queue:
@@ -195,22 +195,17 @@ class Queues:
                     return saved
         raise StoreUnavailable(f"Others changed {name.arn} every time that it was to be changed here.")
 
-    async def _check_redrive(self, name: QueueName, attributes: QueueAttributes) -> None:
+    async def _check_redrive(self, name: QueueName, attributes: QueueAttributes, policy: str) -> None:
         """Refuse a dead-letter queue that does not exist or does not want this queue's dead letters."""
         if attributes.redrive is None:
             return
         try:
             target = await self.find(attributes.redrive.dead_letter_queue)
         except QueueDoesNotExist:
-            raise InvalidAttributeValue(
-                "Value for parameter RedrivePolicy is invalid. Reason: Dead letter target does not exist."
-            ) from None
+            raise refuse_redrive(policy, "Dead letter target does not exist.") from None
         allow = target.attributes.redrive_allow
         if allow is not None and not allow.allows(name):
-            raise InvalidAttributeValue(
-                "Value for parameter RedrivePolicy is invalid. "
-                "Reason: the dead-letter queue's RedriveAllowPolicy does not allow this source queue."
-            )
+            raise refuse_redrive(policy, "The dead-letter queue's RedriveAllowPolicy does not allow this source queue.")
 
     def _check_tags(self, tags: Mapping[str, str]) -> None:
         if len(tags) > self._limits.tags_max:

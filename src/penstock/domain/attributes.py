@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_RECEIVE_COUNT_MAX = 1_000
 REDRIVE_SOURCES_MAX = 10
+_REDRIVE = "RedrivePolicy"
+_REDRIVE_FIELDS = 2
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
 
 
@@ -92,20 +94,35 @@ def _policy(name: str, text: str) -> str:
     return text
 
 
-def _redrive(name: str, text: str) -> RedrivePolicy | None:
+def refuse_redrive(policy: str, reason: str) -> InvalidParameter:
+    """Make the error for a redrive policy, which SQS calls a bad parameter and not a bad attribute."""
+    return InvalidParameter(f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}")
+
+
+def _redrive(_name: str, text: str) -> RedrivePolicy | None:
     if not text:
         return None
-    value = _json_object(name, text)
-    if set(value) != {"deadLetterTargetArn", "maxReceiveCount"}:
-        raise _refuse(name, "it holds deadLetterTargetArn and maxReceiveCount, and nothing else.")
+    try:
+        value = _json_object(_REDRIVE, text)
+    except InvalidAttributeValue:
+        raise refuse_redrive(text, "Redrive policy is not a valid JSON map.") from None
+    for mandatory in ("maxReceiveCount", "deadLetterTargetArn"):
+        if mandatory not in value:
+            raise refuse_redrive(text, f"Redrive policy does not contain mandatory attribute: {mandatory}.")
+    if len(value) > _REDRIVE_FIELDS:
+        raise refuse_redrive(text, "Redrive policy holds more than deadLetterTargetArn and maxReceiveCount.")
     count = value["maxReceiveCount"]
     text_count = str(count) if isinstance(count, int | str) and not isinstance(count, bool) else ""
     if not _WHOLE_NUMBER.fullmatch(text_count) or not 1 <= int(text_count) <= MAX_RECEIVE_COUNT_MAX:
-        raise _refuse(
-            name,
-            f"maxReceiveCount is a whole number from 1 to {MAX_RECEIVE_COUNT_MAX}.",
+        raise refuse_redrive(
+            text,
+            f"Invalid value for maxReceiveCount: {count}, "
+            f"valid values are from 1 to {MAX_RECEIVE_COUNT_MAX} both inclusive.",
         )
-    return RedrivePolicy(_queue_name(name, value["deadLetterTargetArn"]), int(text_count))
+    try:
+        return RedrivePolicy(_queue_name(_REDRIVE, value["deadLetterTargetArn"]), int(text_count))
+    except InvalidAttributeValue:
+        raise refuse_redrive(text, "Invalid value for deadLetterTargetArn.") from None
 
 
 def _redrive_allow(name: str, text: str) -> RedriveAllowPolicy | None:
@@ -145,7 +162,7 @@ _SETTABLE: dict[str, _Attribute] = {
     "ReceiveMessageWaitTimeSeconds": _Attribute("receive_wait_s", _whole_number(0, 20)),
     "VisibilityTimeout": _Attribute("visibility_timeout_s", _whole_number(0, 43_200)),
     "Policy": _Attribute("policy", _policy),
-    "RedrivePolicy": _Attribute("redrive", _redrive),
+    _REDRIVE: _Attribute("redrive", _redrive),
     "RedriveAllowPolicy": _Attribute("redrive_allow", _redrive_allow),
     "ContentBasedDeduplication": _Attribute("content_based_deduplication", _boolean, fifo_only=True),
     "DeduplicationScope": _Attribute("deduplication_scope", _scope, fifo_only=True),
@@ -171,11 +188,13 @@ def parse_attributes(name: QueueName, given: Mapping[str, str], base: QueueAttri
         changes["managed_sse"] = False
     # A struct of this type with checked values; msgspec's `replace` is typed as Any.
     attributes: QueueAttributes = msgspec.structs.replace(base, **changes)
-    _check_together(name, attributes)
+    _check_together(attributes)
+    if given.get(_REDRIVE):
+        _check_target(name, attributes, given[_REDRIVE])
     return attributes
 
 
-def _check_together(name: QueueName, attributes: QueueAttributes) -> None:
+def _check_together(attributes: QueueAttributes) -> None:
     """Refuse attributes that are each in range but do not fit each other."""
     if (
         attributes.throughput_limit is ThroughputLimit.PER_MESSAGE_GROUP_ID
@@ -187,21 +206,20 @@ def _check_together(name: QueueName, attributes: QueueAttributes) -> None:
         )
     if attributes.kms_key_id and attributes.managed_sse:
         raise _refuse("SqsManagedSseEnabled", "it cannot be true while KmsMasterKeyId is set.")
-    if attributes.redrive is None:
-        return
+
+
+def _check_target(name: QueueName, attributes: QueueAttributes, policy: str) -> None:
+    """Refuse a dead-letter queue that this queue can never have."""
+    assert attributes.redrive is not None
     target = attributes.redrive.dead_letter_queue
     if target == name:
-        raise _refuse("RedrivePolicy", "a queue cannot be its own dead-letter queue.")
+        raise refuse_redrive(policy, "A queue cannot be its own dead-letter queue.")
     if target.fifo != name.fifo:
-        raise _refuse(
-            "RedrivePolicy",
-            "the dead-letter queue must be of the same type as the source queue.",
-        )
-    if (target.region, target.account) != (name.region, name.account):
-        raise _refuse(
-            "RedrivePolicy",
-            "the dead-letter queue must be in the same region and account as the source queue.",
-        )
+        raise refuse_redrive(policy, "The dead-letter queue must be of the same type as the source queue.")
+    if target.account != name.account:
+        raise refuse_redrive(policy, "Dead-letter target owner should be same as the source.")
+    if target.region != name.region:
+        raise refuse_redrive(policy, "The dead-letter queue must be in the same region as the source queue.")
 
 
 def render_attributes(name: QueueName, attributes: QueueAttributes) -> dict[str, str]:
@@ -217,7 +235,7 @@ def render_attributes(name: QueueName, attributes: QueueAttributes) -> dict[str,
     if attributes.policy:
         rendered["Policy"] = attributes.policy
     if attributes.redrive is not None:
-        rendered["RedrivePolicy"] = json.dumps(
+        rendered[_REDRIVE] = json.dumps(
             {
                 "deadLetterTargetArn": attributes.redrive.dead_letter_queue.arn,
                 "maxReceiveCount": attributes.redrive.max_receive_count,

@@ -47,7 +47,7 @@ async def test_creating_a_queue_again_returns_it_when_what_is_given_agrees(queue
         ("orders.fifo", {"FifoQueue": "false"}, InvalidAttributeValue),
         ("orders", {"Nonsense": "1"}, InvalidAttributeName),
         ("orders", {"DelaySeconds": "901"}, InvalidAttributeValue),
-        ("orders", redrive(), InvalidAttributeValue),
+        ("orders", redrive(), InvalidParameter),
     ],
 )
 async def test_a_queue_that_cannot_be_is_not_created(
@@ -165,10 +165,10 @@ async def test_a_dead_letter_queue_says_whose_dead_letters_it_takes(queues: Queu
     policy = {"redrivePermission": "byQueue", "sourceQueueArns": [ORDERS.arn]}
     await queues.create(DEAD, {"RedriveAllowPolicy": json.dumps(policy)})
     await queues.create(ORDERS, redrive())
-    with pytest.raises(InvalidAttributeValue):
+    with pytest.raises(InvalidParameter):
         await queues.create(queue_name("uninvited"), redrive())
     await queues.set_attributes(DEAD, {"RedriveAllowPolicy": '{"redrivePermission":"denyAll"}'})
-    with pytest.raises(InvalidAttributeValue):
+    with pytest.raises(InvalidParameter):
         await queues.set_attributes(ORDERS, redrive())
     await queues.set_attributes(ORDERS, {"RedrivePolicy": ""})
     assert (await queues.dead_letter_sources(DEAD)).queues == []
@@ -179,5 +179,5 @@ async def test_a_dead_letter_queue_that_is_gone_does_not_keep_the_rest_from_chan
     await queues.create(ORDERS, redrive())
     await queues.delete(DEAD)
     assert (await queues.set_attributes(ORDERS, {"DelaySeconds": "1"})).attributes.delay_s == 1
-    with pytest.raises(InvalidAttributeValue):
+    with pytest.raises(InvalidParameter):
         await queues.set_attributes(ORDERS, redrive())

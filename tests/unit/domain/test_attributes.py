@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.domain.attributes import SETTABLE_NAMES, parse_attributes, render_attributes
-from penstock.domain.errors import InvalidAttributeName, InvalidAttributeValue
+from penstock.domain.errors import InvalidAttributeName, InvalidAttributeValue, InvalidParameter
 from penstock.domain.queue import QueueAttributes, QueueName
 
 STANDARD = QueueName("us-east-1", "000000000000", "orders")
@@ -85,26 +85,34 @@ def test_a_redrive_policy_is_read_and_written_back() -> None:
     assert parse_attributes(STANDARD, {"RedrivePolicy": ""}, parsed).redrive is None
 
 
+ARN = "arn:aws:sqs:us-east-1:000000000000:"
+
+
 @pytest.mark.parametrize(
-    "policy",
+    ("policy", "reason"),
     [
-        "no json",
-        "[]",
-        "{}",
-        redrive_to("arn:aws:sqs:us-east-1:000000000000:dead", 0),
-        redrive_to("arn:aws:sqs:us-east-1:000000000000:dead", 1_001),
-        redrive_to("arn:aws:sqs:us-east-1:000000000000:dead", True),
-        redrive_to("arn:aws:sqs:us-east-1:000000000000:dead", 1.5),
-        redrive_to("dead"),
-        redrive_to("arn:aws:sqs:us-east-1:000000000000:orders"),
-        redrive_to("arn:aws:sqs:us-east-1:000000000000:dead.fifo"),
-        redrive_to("arn:aws:sqs:eu-west-1:000000000000:dead"),
-        redrive_to("arn:aws:sqs:us-east-1:111111111111:dead"),
+        ("no json", "Redrive policy is not a valid JSON map."),
+        ("[]", "Redrive policy is not a valid JSON map."),
+        ("{}", "Redrive policy does not contain mandatory attribute: maxReceiveCount."),
+        ('{"maxReceiveCount":3}', "Redrive policy does not contain mandatory attribute: deadLetterTargetArn."),
+        (f'{{"deadLetterTargetArn":"{ARN}dead","maxReceiveCount":3,"more":1}}', "Redrive policy holds more than"),
+        (redrive_to(f"{ARN}dead", 0), "Invalid value for maxReceiveCount: 0, valid values are from 1 to 1000"),
+        (redrive_to(f"{ARN}dead", 1_001), "Invalid value for maxReceiveCount: 1001, valid values are from 1 to 1000"),
+        (redrive_to(f"{ARN}dead", True), "Invalid value for maxReceiveCount"),
+        (redrive_to(f"{ARN}dead", 1.5), "Invalid value for maxReceiveCount"),
+        (redrive_to(f"{ARN}dead", "many"), "Invalid value for maxReceiveCount"),
+        (redrive_to("dead"), "Invalid value for deadLetterTargetArn."),
+        (redrive_to(f"{ARN}orders"), "A queue cannot be its own"),
+        (redrive_to(f"{ARN}dead.fifo"), "The dead-letter queue must be of the same type"),
+        (redrive_to("arn:aws:sqs:eu-west-1:000000000000:dead"), "The dead-letter queue must be in the same region"),
+        (redrive_to("arn:aws:sqs:us-east-1:111111111111:dead"), "Dead-letter target owner should be same"),
     ],
 )
-def test_a_redrive_policy_that_cannot_work_is_refused(policy: str) -> None:
-    with pytest.raises(InvalidAttributeValue):
+def test_a_redrive_policy_that_cannot_work_is_refused(policy: str, reason: str) -> None:
+    """As a parameter, not as an attribute: so does SQS."""
+    with pytest.raises(InvalidParameter) as refused:
         parse_attributes(STANDARD, {"RedrivePolicy": policy}, DEFAULTS)
+    assert refused.value.reason.startswith(f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}")
 
 
 def test_a_redrive_allow_policy_says_who_may() -> None:
