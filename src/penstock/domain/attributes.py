@@ -205,7 +205,11 @@ def _check_together(attributes: QueueAttributes) -> None:
             "perMessageGroupId needs DeduplicationScope messageGroup.",
         )
     if attributes.kms_key_id and attributes.managed_sse:
-        raise _refuse("SqsManagedSseEnabled", "it cannot be true while KmsMasterKeyId is set.")
+        message = (
+            "You can use one type of server-side encryption (SSE) at one time. "
+            "You can either enable KMS SSE or SQS SSE."
+        )
+        raise InvalidAttributeName(message)
 
 
 def _check_target(name: QueueName, attributes: QueueAttributes, policy: str) -> None:

@@ -146,7 +146,7 @@ def test_a_redrive_allow_policy_that_makes_no_sense_is_refused(policy: dict[str,
 
 def test_a_kms_key_turns_managed_encryption_off() -> None:
     assert not parse_attributes(STANDARD, {"KmsMasterKeyId": "alias/mine"}, DEFAULTS).managed_sse
-    with pytest.raises(InvalidAttributeValue):
+    with pytest.raises(InvalidAttributeName, match="You can use one type of server-side encryption"):
         parse_attributes(STANDARD, {"KmsMasterKeyId": "alias/mine", "SqsManagedSseEnabled": "true"}, DEFAULTS)
 
 
