@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 POSITION_MAX = 2**63 - 1
+_COUNT = "MaxNumberOfMessages"
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -228,15 +229,14 @@ class Messages:
 
     def _check_receive(self, count: int, lease_ms: int, wait_ms: int) -> None:
         for parameter, value, low, high in (
-            ("MaxNumberOfMessages", count, 1, self._limits.receive_count_max),
+            (_COUNT, count, 1, self._limits.receive_count_max),
             ("VisibilityTimeout", lease_ms // SECOND_MS, 0, self._limits.lease_ms_max // SECOND_MS),
             ("WaitTimeSeconds", wait_ms // SECOND_MS, 0, self._limits.receive_wait_ms_max // SECOND_MS),
         ):
             if not low <= value <= high:
-                message = (
-                    f"Value {value} for parameter {parameter} is invalid. "
-                    f"Reason: Must be >= {low} and <= {high}, if provided."
-                )
+                # SQS words the one bound unlike the others.
+                span = f"between {low} and {high}" if parameter == _COUNT else f">= {low} and <= {high}"
+                message = f"Value {value} for parameter {parameter} is invalid. Reason: Must be {span}, if provided."
                 raise InvalidParameter(message)
 
     async def release(self, name: QueueName, deliveries: Sequence[Delivery]) -> None:

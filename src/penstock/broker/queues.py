@@ -79,8 +79,8 @@ class Queues:
         self._check_tags(tags or {})
         await self._check_redrive(name, attributes, settable.get(_REDRIVE, ""))
         queue, created = await self._store.create_queue(name, attributes, tags or {})
-        if not created and parse_attributes(name, settable, queue.attributes) != queue.attributes:
-            raise QueueNameExists("A queue already exists with the same name and a different value for an attribute.")
+        if not created:
+            _check_agrees(queue, settable)
         return queue
 
     async def list_queues(
@@ -230,6 +230,18 @@ class Queues:
 def _page(found: list[Queue], limit: int) -> Page:
     """Cut off the one queue too many that was asked for to see whether there are more."""
     return Page(found[:limit], after=found[limit - 1].name.name if len(found) > limit else None)
+
+
+def _check_agrees(queue: Queue, given: Mapping[str, str]) -> None:
+    """Refuse attributes that a queue does not have, and name the first of them."""
+    wished = parse_attributes(queue.name, given, queue.attributes)
+    if wished != queue.attributes:
+        new, old = (render_attributes(queue.name, attributes) for attributes in (wished, queue.attributes))
+        # What is kept but not shown may differ too: a period without the key that it is for.
+        differs = next((key for key in given if new.get(key) != old.get(key)), min(given))
+        raise QueueNameExists(
+            f"A queue already exists with the same name and a different value for attribute {differs}"
+        )
 
 
 def _without_fifo_flag(name: QueueName, given: Mapping[str, str]) -> dict[str, str]:

@@ -45,10 +45,7 @@ class QueueName(msgspec.Struct, frozen=True, order=True, gc=False):
     def check(self) -> None:
         """Refuse a name that no new queue may have."""
         if not (_FIFO_NAME if self.fifo else _NAME).fullmatch(self.name):
-            message = (
-                "The name of a queue can only include alphanumeric characters, hyphens, or underscores, "
-                "1 to 80 in length; that of a FIFO queue ends in .fifo."
-            )
+            message = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
             raise InvalidParameter(message)
 
 

@@ -35,8 +35,9 @@ async def test_creating_a_queue_again_returns_it_when_what_is_given_agrees(queue
     queue = await queues.create(ORDERS, {"VisibilityTimeout": "5", "DelaySeconds": "1"}, {"team": "red"})
     assert await queues.create(ORDERS, {"VisibilityTimeout": "5"}) == queue
     assert await queues.create(ORDERS) == queue
-    with pytest.raises(QueueNameExists):
-        await queues.create(ORDERS, {"VisibilityTimeout": "6"})
+    for differing in ({"VisibilityTimeout": "6"}, {"KmsDataKeyReusePeriodSeconds": "60"}):
+        with pytest.raises(QueueNameExists, match=f"a different value for attribute {min(differing)}$"):
+            await queues.create(ORDERS, differing)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ async def test_creating_a_queue_again_is_harmless_unless_it_should_be_another(cl
     assert await client.create("orders") == url
     error = await refusal(client, "CreateQueue", QueueName="orders", Attributes={"DelaySeconds": "6"})
     assert (error.status, error.code) == (400, "QueueAlreadyExists")
+    assert error.message == "A queue already exists with the same name and a different value for attribute DelaySeconds"
 
 
 async def test_a_name_is_free_again_a_minute_after_its_queue_was_deleted(client: Client, clock: ManualClock) -> None:
