@@ -69,7 +69,10 @@ class Messages:
         sender: str = "",
         attempt: AttemptKey | None = None,
     ) -> list[SendResult]:
-        """Send messages in one transaction, each judged by itself: an entry is stored or refused, never both."""
+        """Send messages in one transaction, each judged by itself: an entry is stored or refused, never both.
+
+        All are refused where one lacks its deduplication id, as SQS does.
+        """
         try:
             queue = await self._store.find_queue(name)
             if len(outgoing) > 1:
@@ -109,6 +112,8 @@ class Messages:
     def _draft(self, queue: Queue, outgoing: Outgoing, sender: str) -> Draft | Refused:
         try:
             return accept(queue, outgoing, message_id=self._ids.new_id(), sender=sender, limits=self._limits)
+        except errors.DeduplicationIdMissing:
+            raise
         except PenstockError as error:
             return Refused(type(error).__name__, error.reason)
 

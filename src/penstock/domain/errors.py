@@ -42,6 +42,10 @@ class MessageTooLong(PenstockError):
     """One message, with its attributes, is larger than its queue takes."""
 
 
+class DeduplicationIdMissing(PenstockError):
+    """A message has no deduplication id, on a queue that makes none of its own. A batch with one is refused whole."""
+
+
 class UnsupportedOperation(PenstockError):
     """The request cannot be carried out on this kind of queue, or in its present state."""
 

@@ -13,6 +13,7 @@ from penstock.domain.errors import (
     BatchEntryIdInvalid,
     BatchEntryIdsNotDistinct,
     BatchTooManyEntries,
+    DeduplicationIdMissing,
     InvalidParameter,
     MessageTooLong,
     MissingParameter,
@@ -114,7 +115,7 @@ def _group_and_deduplication(queue: Queue, outgoing: Outgoing) -> tuple[str | No
             "The queue should either have ContentBasedDeduplication enabled or "
             "MessageDeduplicationId provided explicitly"
         )
-        raise InvalidParameter(message)
+        raise DeduplicationIdMissing(message)
     return outgoing.group, hashlib.sha256(outgoing.body.encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ from penstock.domain.errors import (
     BatchEntryIdInvalid,
     BatchEntryIdsNotDistinct,
     BatchTooManyEntries,
+    DeduplicationIdMissing,
     InvalidMessageContents,
     InvalidParameter,
     MessageTooLong,
@@ -92,7 +93,7 @@ def test_a_fifo_message_needs_a_group_and_something_to_tell_it_apart() -> None:
     fifo = queue("orders.fifo")
     with pytest.raises(MissingParameter):
         accepted(fifo, deduplication_id="d")
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(DeduplicationIdMissing):
         accepted(fifo, group="g")
 
 

@@ -92,6 +92,7 @@ SQS_ERRORS: dict[type[PenstockError], SqsError] = {
     errors.InvalidAttributeValue: _modelled("InvalidAttributeValue"),
     errors.InvalidMessageContents: _modelled("InvalidMessageContents"),
     errors.MessageTooLong: _INVALID_PARAMETER,
+    errors.DeduplicationIdMissing: _INVALID_PARAMETER,
     errors.UnsupportedOperation: _prefixed("UnsupportedOperation"),
     errors.BatchEmpty: _prefixed("EmptyBatchRequest"),
     errors.BatchTooManyEntries: _prefixed("TooManyEntriesInBatchRequest"),

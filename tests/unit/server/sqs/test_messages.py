@@ -278,6 +278,21 @@ async def test_a_fifo_batch_in_which_a_group_is_missing_is_refused_whole(client:
     assert await client.bodies(url) == []
 
 
+async def test_a_fifo_batch_in_which_a_deduplication_id_is_missing_is_refused_whole(client: Client) -> None:
+    url = await client.create("orders.fifo")
+    given = [
+        {"Id": "1", "MessageBody": "a", "MessageGroupId": "g", "MessageDeduplicationId": "d"},
+        {"Id": "2", "MessageBody": "b", "MessageGroupId": "g"},
+    ]
+    with pytest.raises(Refusal) as refused:
+        await client.call("SendMessageBatch", QueueUrl=url, Entries=given)
+    assert refused.value.code == "InvalidParameterValue"
+    assert refused.value.message == (
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+    )
+    assert await client.bodies(url) == []
+
+
 SENDS: list[tuple[dict[str, Any], str, str]] = [
     ({"MessageBody": ""}, "MissingParameter", "The request must contain the parameter MessageBody."),
     ({"MessageBody": "\ufffe"}, "InvalidMessageContents", "Invalid characters found."),
