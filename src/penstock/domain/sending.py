@@ -14,6 +14,7 @@ from penstock.domain.errors import (
     BatchEntryIdsNotDistinct,
     BatchTooManyEntries,
     DeduplicationIdMissing,
+    InvalidMessageContents,
     InvalidParameter,
     MessageTooLong,
     MissingParameter,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from penstock.domain.queue import Queue
 
 _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
+# Letters and digits of any script: the documentation speaks of alphanumeric characters, and SQS takes "ø" for one.
+_ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)")
 _ATTRIBUTE_NAME_RESERVED = ("aws.", "amazon.")
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..{1,249})?")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -130,8 +132,8 @@ def check_attributes(attributes: dict[str, Attribute], limits: Limits) -> None:
     for name, attribute in attributes.items():
         if not _ATTRIBUTE_NAME.fullmatch(name) or name.lower().startswith(_ATTRIBUTE_NAME_RESERVED):
             message = (
-                f"Message (user) attribute name '{name}' is invalid. Reason: it holds 1 to 256 of A-Z, a-z, 0-9, "
-                "underscore, hyphen and single periods, and starts with neither AWS. nor Amazon."
+                f"Message (user) attribute name '{name}' is invalid. Reason: it holds 1 to 256 letters, digits, "
+                "underscores, hyphens and single periods, and starts with neither AWS. nor Amazon."
             )
             raise InvalidParameter(message)
         _check_value(name, attribute)
@@ -154,7 +156,11 @@ def _check_value(name: str, attribute: Attribute) -> None:
         message = f"Can't cast the value of message (user) attribute '{name}' to a number."
         raise InvalidParameter(message)
     if isinstance(attribute.value, str):
-        check_body(attribute.value)
+        try:
+            check_body(attribute.value)
+        except InvalidMessageContents as invalid:
+            # SQS keeps that name for bodies.
+            raise InvalidParameter(invalid.reason) from None
 
 
 def check_entry_ids(ids: Sequence[str], limits: Limits) -> None:

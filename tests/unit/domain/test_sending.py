@@ -125,6 +125,8 @@ def test_groups_are_short_and_printable(token: str) -> None:
         ("aws.x", Attribute("String", "x")),
         ("AMAZON.x", Attribute("String", "x")),
         ("a b", Attribute("String", "x")),
+        ("a!", Attribute("String", "x")),
+        ("a§", Attribute("String", "x")),
         ("a" * 257, Attribute("String", "x")),
         ("a", Attribute("Text", "x")),
         ("a", Attribute("String.", "x")),
@@ -136,7 +138,7 @@ def test_groups_are_short_and_printable(token: str) -> None:
     ],
 )
 def test_bad_message_attributes_are_refused(name: str, attribute: Attribute) -> None:
-    with pytest.raises(PenstockError):
+    with pytest.raises(InvalidParameter):
         accepted(queue(), attributes={name: attribute})
 
 
@@ -146,6 +148,11 @@ def test_bad_message_attributes_are_refused(name: str, attribute: Attribute) -> 
 )
 def test_typed_and_labelled_attributes_are_accepted(attribute: Attribute) -> None:
     assert accepted(queue(), attributes={"a.b-c_1": attribute}).attributes == {"a.b-c_1": attribute}
+
+
+@pytest.mark.parametrize("name", ["a.b-c_1", "attr.1øßä", "名前", "a" * 256])
+def test_names_of_attributes_hold_letters_and_digits_of_any_script(name: str) -> None:
+    assert list(accepted(queue(), attributes={name: Attribute("String", "x")}).attributes) == [name]
 
 
 def test_no_more_than_ten_attributes() -> None:
