@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.domain.errors import InvalidParameter, MessageNotInFlight, PenstockError, ReceiptHandleExpired
+from penstock.domain.errors import (
+    InvalidParameter,
+    MessageDoesNotExist,
+    MessageNotInFlight,
+    PenstockError,
+    ReceiptHandleExpired,
+)
 from penstock.domain.limits import HOUR_MS, Limits
 from penstock.domain.message import VisibilityChange
 from penstock.store.port import Store
@@ -120,12 +126,12 @@ async def test_a_released_receipt_is_stale(store: Store, name: str, answer: type
 
 
 @on_both_kinds
-async def test_a_message_that_is_gone_is_not_in_flight(store: Store, name: str) -> None:
+async def test_a_message_that_is_gone_cannot_be_hidden(store: Store, name: str) -> None:
     queue = await make_queue(store, name)
     await send(store, queue, "a")
     message = await lease_one(store, queue)
     await delete(store, queue, message)
-    assert await hide(store, queue, message, lease_ms=30_000) == [MessageNotInFlight]
+    assert await hide(store, queue, message, lease_ms=30_000) == [MessageDoesNotExist]
     assert await counts(store, queue) == (0, 0, 0)
 
 
@@ -173,7 +179,7 @@ async def test_each_entry_is_judged_by_itself(store: Store, limits: Limits) -> N
     wishes = {"gone": 1, "visible": 1, "late": limits.lease_ms_max + 1, "good": 0}
     changes = [VisibilityChange(receipt_of(queue, by_body[body]), lease_ms) for body, lease_ms in wishes.items()]
     answers = await store.change_visibility(queue, changes)
-    assert kinds(answers) == [MessageNotInFlight, MessageNotInFlight, InvalidParameter, None]
+    assert kinds(answers) == [MessageDoesNotExist, MessageNotInFlight, InvalidParameter, None]
     assert sorted(await lease_bodies(store, queue)) == ["good", "visible"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.domain.errors import MessageNotInFlight, PurgeInProgress
+from penstock.domain.errors import MessageDoesNotExist, PurgeInProgress
 from penstock.domain.limits import Limits
 from penstock.store.port import Store
 from penstock.testing import ManualClock
@@ -72,7 +72,7 @@ async def test_receipts_of_purged_messages_name_messages_that_are_gone(
     [message] = await lease(store, queue)
     await store.purge_queue(queue)
     assert await delete(store, queue, message) == [None]
-    assert await hide(store, queue, message, lease_ms=0) == [MessageNotInFlight]
+    assert await hide(store, queue, message, lease_ms=0) == [MessageDoesNotExist]
     await release(store, queue, message)
     assert await counts(store, queue) == (0, 0, 0)
     assert await lease_bodies(store, queue) == []

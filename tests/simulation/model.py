@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.errors import (
     InvalidParameter,
+    MessageDoesNotExist,
     MessageNotInFlight,
     PenstockError,
     PurgeInProgress,
@@ -310,9 +311,9 @@ class Model:
         """Change if that is due, and return what may be said."""
         message, kept = delivery.message, delivery.to
         if message in kept.expired:
-            return {None, MessageNotInFlight, ReceiptHandleExpired, InvalidParameter}
+            return {None, MessageDoesNotExist, MessageNotInFlight, ReceiptHandleExpired, InvalidParameter}
         if message not in kept.messages:
-            return {MessageNotInFlight}
+            return {MessageDoesNotExist}
         if not (delivery.current and message.leased(self.now_ms)):
             return {ReceiptHandleExpired if kept.queue.fifo else MessageNotInFlight}
         assert message.leased_at_ms is not None

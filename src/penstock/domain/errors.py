@@ -115,6 +115,10 @@ class ReceiptHandleExpired(PenstockError):
     """The receipt handle's lease is over, on a queue where that matters (FIFO)."""
 
 
+class MessageDoesNotExist(PenstockError):
+    """The message was deleted, purged or moved, or has expired, so its visibility cannot be changed."""
+
+
 class MessageNotInFlight(PenstockError):
     """The message is not leased, so its visibility cannot be changed."""
 

@@ -221,8 +221,8 @@ class Store(Protocol):
     async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
         """Hide leased messages for another time from now on. Each entry is judged by itself; None is success.
 
-        `MessageNotInFlight` for a stale receipt, a lease that is over, or a message that is gone (on FIFO, a stale
-        receipt or a lease that is over is `ReceiptHandleExpired`). `InvalidParameter` if the end would lie more than
+        `MessageDoesNotExist` for a message that is gone. `MessageNotInFlight` for a stale receipt or a lease that is
+        over; on FIFO that is `ReceiptHandleExpired`. `InvalidParameter` if the end would lie more than
         `limits.lease_ms_max` after the lease began.
         """
 

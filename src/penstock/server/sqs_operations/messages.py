@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.domain.errors import (
     BatchEmpty,
     InvalidParameter,
+    MessageDoesNotExist,
     MessageTooLong,
     MissingParameter,
     PenstockError,
@@ -314,6 +315,11 @@ def _about(error: PenstockError, handle: str) -> PenstockError:
     if isinstance(error, ReceiptHandleExpired):
         return ReceiptHandleExpired(
             f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+        )
+    if isinstance(error, MessageDoesNotExist):
+        return MessageDoesNotExist(
+            f"Value {handle} for parameter ReceiptHandle is invalid. "
+            "Reason: Message does not exist or is not available for visibility timeout change."
         )
     return error
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.errors import (
     InvalidParameter,
+    MessageDoesNotExist,
     MessageNotInFlight,
     PenstockError,
     QueueDoesNotExist,
@@ -174,7 +175,9 @@ def _error(entry: _Entry, code: int) -> PenstockError:
         )
     if code == _NOT_LEASED and entry.queue.fifo:
         return ReceiptHandleExpired("The receipt handle has expired.")
-    assert code in (_NOT_LEASED, _GONE)
+    if code == _GONE:
+        return MessageDoesNotExist("The message does not exist.")
+    assert code == _NOT_LEASED
     return MessageNotInFlight("The message referred to isn't in flight.")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.errors import (
     InvalidParameter,
+    MessageDoesNotExist,
     MessageNotInFlight,
     PenstockError,
     QueueDoesNotExist,
@@ -113,7 +114,7 @@ class Receipts:
         receipt = change.receipt
         delivery = known.get(receipt.position)
         if delivery is None:
-            return _not_in_flight()
+            return MessageDoesNotExist("The message does not exist.")
         if delivery.receipt != receipt.receipt or not self._is_leased(delivery):
             return _expired() if contents.fifo else _not_in_flight()
         end_ms = self._transaction.now_ms + change.lease_ms

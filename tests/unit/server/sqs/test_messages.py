@@ -345,6 +345,25 @@ async def test_bad_messages_are_refused(client: Client, given: dict[str, Any], c
     assert await client.bodies(url) == []
 
 
+async def test_the_visibility_of_a_deleted_message_cannot_be_changed(client: Client) -> None:
+    url = await client.create("orders")
+    await client.call("SendMessage", QueueUrl=url, MessageBody="a")
+    [message] = await client.receive(url)
+    handle = message["ReceiptHandle"]
+    await client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+    reason = (
+        f"Value {handle} for parameter ReceiptHandle is invalid. "
+        "Reason: Message does not exist or is not available for visibility timeout change."
+    )
+    change = {"ReceiptHandle": handle, "VisibilityTimeout": 42}
+    with pytest.raises(Refusal) as refused:
+        await client.call("ChangeMessageVisibility", QueueUrl=url, **change)
+    assert (refused.value.status, refused.value.code) == (400, "InvalidParameterValue")
+    assert refused.value.message == reason
+    answer = await client.call("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=[{"Id": "1", **change}])
+    assert answer["Failed"] == [{"Id": "1", "SenderFault": True, "Code": "InvalidParameterValue", "Message": reason}]
+
+
 async def test_a_fifo_message_needs_a_group(client: Client) -> None:
     url = await client.create("orders.fifo")
     with pytest.raises(Refusal) as refused:
