@@ -1,4 +1,4 @@
-"""Purging: all messages go, and all that is not a message goes on."""
+"""Purging: all messages go, and with them what was kept to tell them apart; everything else goes on."""
 
 from __future__ import annotations
 
@@ -98,14 +98,22 @@ async def test_a_purge_makes_room_in_flight(store: Store, name: str) -> None:
     assert await lease_bodies(store, queue) == ["b"]
 
 
-async def test_deduplication_goes_on(store: Store) -> None:
-    queue = await make_queue(store, "orders.fifo")
-    first = await send(store, queue, "a", deduplication_id="1")
+@pytest.mark.parametrize("swept", [False, True], ids=["unswept", "swept"])
+async def test_a_purge_ends_the_windows_of_deduplication(store: Store, reopen: Reopen, swept: bool) -> None:
+    """As SQS does. The windows of what is sent afterwards begin anew, those of other queues go on."""
+    queue, other = await make_queue(store, "orders.fifo"), await make_queue(store, "others.fifo")
+    [first] = await send(store, queue, "a", deduplication_id="1")
+    theirs = await send(store, other, "a", deduplication_id="1")
     await store.purge_queue(queue)
-    while await store.sweep():
+    while swept and await store.sweep():
         pass
-    assert await send(store, queue, "a", deduplication_id="1") == first
-    assert await counts(store, queue) == (0, 0, 0)
+    store = await reopen()
+    [second] = await send(store, queue, "b", deduplication_id="1")
+    assert second.message_id != first.message_id
+    assert await send(store, queue, "c", deduplication_id="1") == [second]
+    assert await send(store, other, "b", deduplication_id="1") == theirs
+    assert await lease_bodies(store, queue) == ["b"]
+    assert await counts(store, other) == (1, 0, 0)
 
 
 @on_both_kinds

@@ -329,6 +329,7 @@ class Model:
             return PurgeInProgress
         kept.purged_at_ms = self.now_ms
         kept.messages.clear()
+        kept.deduplication.clear()
         kept.expired.clear()
         return None
 

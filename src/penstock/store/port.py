@@ -138,8 +138,8 @@ class Store(Protocol):
         """Remove all messages of a queue, leased and delayed ones too, at a cost that does not depend on how many
         there are.
 
-        Deduplication windows, outcomes and sequence numbers go on. Raises `PurgeInProgress` within
-        `limits.purge_interval_ms` of the last purge.
+        Deduplication windows end with it, as those of SQS do; outcomes and sequence numbers go on. Raises
+        `PurgeInProgress` within `limits.purge_interval_ms` of the last purge.
         """
 
     async def count_messages(self, queue: Queue) -> Counts:

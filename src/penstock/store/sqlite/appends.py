@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _FIND_DUPLICATE = """
 SELECT message_id, sequence FROM deduplication
-WHERE queue_id = ? AND scope = ? AND deduplication_id = ? AND at_ms > ?
+WHERE queue_id = ? AND scope = ? AND deduplication_id = ? AND at_ms > ? AND sequence > ?
 """
 
-# It may replace an entry whose window is over and which is not swept.
+# It may replace an entry whose window is over, or was ended by a purge, and which is not swept.
 _KEEP_DEDUPLICATION = """
 INSERT OR REPLACE INTO deduplication (queue_id, scope, deduplication_id, at_ms, message_id, sequence)
 VALUES (?, ?, ?, ?, ?, ?)
@@ -101,14 +101,15 @@ class Appends:
         return Sent(draft.message_id)
 
     def _append_once(self, queue: Queue, contents: Contents, draft: Draft, rows: list[MessageRow]) -> SendResult:
-        """Append to a FIFO queue, unless the deduplication id was seen within the window."""
+        """Append to a FIFO queue, unless the deduplication id was seen within the window and since the last purge."""
         now_ms = self._transaction.now_ms
         group = draft.group or ""
         by_group = queue.attributes.deduplication_scope is DeduplicationScope.MESSAGE_GROUP
         scope = group if by_group else ""
         if draft.deduplication_id is not None:
             duplicate = self._db.execute(
-                _FIND_DUPLICATE, (queue.id, scope, draft.deduplication_id, now_ms - self._window_ms)
+                _FIND_DUPLICATE,
+                (queue.id, scope, draft.deduplication_id, now_ms - self._window_ms, contents.purged_up_to),
             ).fetchone()
             if duplicate is not None:
                 return Sent(*duplicate)

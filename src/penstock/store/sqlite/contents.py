@@ -18,7 +18,8 @@ VISIBLE, LEASED, DELAYED = 0, 1, 2
 CONTENTS_CACHED_MAX = 20_000
 
 _LOAD = """
-SELECT c.partition, c.messages, c.leased, c.delayed, c.returned, c.groups, c.cursor, c.sequence, q.name LIKE '%.fifo',
+SELECT c.partition, c.messages, c.leased, c.delayed, c.returned, c.groups, c.cursor, c.sequence, q.purged_up_to,
+       q.name LIKE '%.fifo',
        (SELECT min(visible_at_ms) FROM delivery WHERE partition = c.partition AND state > 0)
 FROM queue AS q JOIN contents AS c ON c.partition = q.partition
 WHERE q.id = ?
@@ -35,7 +36,8 @@ class Contents:
     """What a queue holds now, all its counters agreeing with the rows of its partition.
 
     `next_due_ms` is no later than the first instant at which a hidden message comes due; None says that none is hidden.
-    `oldest_ms` is no later than the instant at which the oldest message was sent.
+    `oldest_ms` is no later than the instant at which the oldest message was sent. `purged_up_to` is the last sequence
+    number that was given out before the last purge.
     """
 
     __slots__ = (
@@ -50,12 +52,13 @@ class Contents:
         "next_due_ms",
         "oldest_ms",
         "partition",
+        "purged_up_to",
         "queue_id",
         "returned",
         "sequence",
     )
 
-    def __init__(self, queue_id: int, row: tuple[int, int, int, int, int, int, int, int, int, int | None]) -> None:
+    def __init__(self, queue_id: int, row: tuple[int, int, int, int, int, int, int, int, int, int, int | None]) -> None:
         self.queue_id = queue_id
         (
             self.partition,
@@ -66,6 +69,7 @@ class Contents:
             self.groups,
             self.cursor,
             self.sequence,
+            self.purged_up_to,
             fifo,
             self.next_due_ms,
         ) = row

@@ -182,7 +182,10 @@ class Queues:
             raise PurgeInProgress(message)
         partition = self._contents.make(contents.sequence)
         self._contents.discard(contents)
-        self._db.execute("UPDATE queue SET partition = ?, purged_at_ms = ? WHERE id = ?", (partition, now_ms, queue.id))
+        self._db.execute(
+            "UPDATE queue SET partition = ?, purged_at_ms = ?, purged_up_to = ? WHERE id = ?",
+            (partition, now_ms, contents.sequence, queue.id),
+        )
 
     # -- following transactions -------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ CREATE TABLE queue (
     created_at_ms   INTEGER NOT NULL,
     modified_at_ms  INTEGER NOT NULL,
     purged_at_ms    INTEGER,
+    purged_up_to    INTEGER NOT NULL DEFAULT 0,  -- the last sequence number that was given out before the last purge
     revision        INTEGER NOT NULL,
     UNIQUE (region, account, name)
 ) STRICT;

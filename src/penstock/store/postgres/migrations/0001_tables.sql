@@ -119,14 +119,14 @@ CREATE TABLE penstock.fifo_message (            -- no index holds what a lease c
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX fifo_message_order ON penstock.fifo_message (group_id, position);
 
-CREATE TABLE penstock.deduplication (           -- by queue, not by partition: a purge does not end a window
-    queue_id int NOT NULL,
+CREATE TABLE penstock.deduplication (           -- by partition, not by queue: a purge ends all windows
+    partition int NOT NULL,
     scope text COLLATE "C" NOT NULL,            -- the group, or '' where the whole queue is the scope
     deduplication_id text COLLATE "C" NOT NULL,
     expires_at bigint NOT NULL,
     position bigint NOT NULL,
     message_id text NOT NULL,
-    PRIMARY KEY (queue_id, scope, deduplication_id)
+    PRIMARY KEY (partition, scope, deduplication_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX deduplication_expiry ON penstock.deduplication (expires_at);
 

@@ -59,17 +59,17 @@ BEGIN
     v_new := ARRAY(SELECT u.number::int FROM unnest(p_request) WITH ORDINALITY u(request, number)
                     WHERE v_partitions[u.request] IS NOT NULL ORDER BY u.number);
     v_first := ARRAY(
-        SELECT DISTINCT ON (p_queues[p_request[n]], p_scope[n], p_deduplication_id[n]) n FROM unnest(v_new) n
+        SELECT DISTINCT ON (v_partitions[p_request[n]], p_scope[n], p_deduplication_id[n]) n FROM unnest(v_new) n
          WHERE p_deduplication_id[n] IS NOT NULL
-         ORDER BY p_queues[p_request[n]], p_scope[n], p_deduplication_id[n], n);
+         ORDER BY v_partitions[p_request[n]], p_scope[n], p_deduplication_id[n], n);
     IF cardinality(v_first) > 0 THEN
         -- Sorted above, and so never in a circle: each waits for another transaction that is writing the same id.
         WITH written AS (
-            INSERT INTO penstock.deduplication AS d (queue_id, scope, deduplication_id, expires_at, position, message_id)
-            SELECT p_queues[p_request[n]], p_scope[n], p_deduplication_id[n], v_now + p_deduplication_window,
+            INSERT INTO penstock.deduplication AS d (partition, scope, deduplication_id, expires_at, position, message_id)
+            SELECT v_partitions[p_request[n]], p_scope[n], p_deduplication_id[n], v_now + p_deduplication_window,
                    v_positions[n], p_message_id[n]
               FROM unnest(v_first) n
-            ON CONFLICT (queue_id, scope, deduplication_id) DO UPDATE
+            ON CONFLICT (partition, scope, deduplication_id) DO UPDATE
                SET expires_at = EXCLUDED.expires_at, position = EXCLUDED.position, message_id = EXCLUDED.message_id
              WHERE d.expires_at <= v_now
             RETURNING d.position)
@@ -85,7 +85,7 @@ BEGIN
               INTO v_positions, v_ids
               FROM unnest(p_request, p_scope, p_deduplication_id) WITH ORDINALITY u(request, scope, id, number)
               LEFT JOIN penstock.deduplication d
-                ON d.queue_id = p_queues[u.request] AND d.scope = u.scope AND d.deduplication_id = u.id;
+                ON d.partition = v_partitions[u.request] AND d.scope = u.scope AND d.deduplication_id = u.id;
         END IF;
     END IF;
 

@@ -39,10 +39,10 @@ SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 -- :deduplication
 WITH gone AS (
     DELETE FROM penstock.deduplication d USING (
-        SELECT queue_id, scope, deduplication_id FROM penstock.deduplication
+        SELECT partition, scope, deduplication_id FROM penstock.deduplication
          WHERE expires_at <= (SELECT penstock.now_ms($1)) AND expires_at >= $2
          ORDER BY expires_at LIMIT $3 FOR UPDATE SKIP LOCKED) o
-     WHERE d.queue_id = o.queue_id AND d.scope = o.scope AND d.deduplication_id = o.deduplication_id
+     WHERE d.partition = o.partition AND d.scope = o.scope AND d.deduplication_id = o.deduplication_id
     RETURNING d.expires_at)
 SELECT count(*) AS removed, max(expires_at) AS last FROM gone
 
