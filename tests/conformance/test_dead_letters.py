@@ -76,7 +76,28 @@ async def test_a_dead_letter_is_the_same_message_in_another_queue(store: Store, 
     assert (letter.message_id, letter.body, letter.group) == (sent.message_id, "a", "tenant")
     assert (letter.sender, letter.trace_header) == ("AIDAEXAMPLE", "Root=1")
     assert letter.dead_letter_source == queue.name.arn
-    assert letter.receive_count == 1
+
+
+@on_both_kinds
+async def test_receives_are_shown_across_queues_and_counted_in_each(
+    store: Store, clock: ManualClock, reopen: Reopen, name: str
+) -> None:
+    """SQS tells how often a message was received in all queues; how many a policy grants is a matter of its queue."""
+    queue, dead = await make_pair(store, name, after=3)
+    last = await make_queue(store, beside(name, "last"))
+    dead = await change_queue(store, dead, redrive=dead_letters_to(last.name.name, after=2))
+    await send(store, queue, "a")
+    seen: list[list[int]] = []
+    for each in (queue, dead, last):
+        seen.append([])
+        while leased := await let_lapse(store, clock, each):
+            seen[-1] += [message.receive_count for message in leased]
+            if each is last:
+                break
+        store = await reopen()
+    assert seen == [[1, 2, 3], [4, 5], [6]]
+    [peeked] = (await store.peek(last, limit=10)).messages
+    assert peeked.message.receive_count == 6
 
 
 async def test_a_standard_dead_letter_keeps_its_sent_time(store: Store, clock: ManualClock) -> None:

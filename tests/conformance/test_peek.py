@@ -258,7 +258,7 @@ async def test_a_dead_letter_is_shown_where_it_went(store: Store, clock: ManualC
     assert await lease_bodies(store, queue) == []
     assert await seen(store, queue) == []
     [peeked] = (await store.peek(dead, limit=10)).messages
-    assert (peeked.state, peeked.visible_at_ms, peeked.message.receive_count) == (VISIBLE, clock.now_ms(), 0)
+    assert (peeked.state, peeked.visible_at_ms, peeked.message.receive_count) == (VISIBLE, clock.now_ms(), 1)
     assert peeked.message.dead_letter_source == queue.name.arn
 
 

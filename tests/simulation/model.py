@@ -54,6 +54,12 @@ class ModelMessage:
     first_received_at_ms: set[int] = field(default_factory=set)
     """Instants that may count as the first receive: after a release or a move, an earlier one or the next."""
     dead_letter_source: str | None = None
+    received_elsewhere: int = 0
+
+    @property
+    def shown_count(self) -> int:
+        """How often it was received, in all queues."""
+        return self.received_elsewhere + self.receive_count
 
     def hidden(self, now_ms: int) -> bool:
         return self.visible_at_ms > now_ms
@@ -201,7 +207,7 @@ class Model:
         earlier = self._still_leased(attempt)
         if earlier:
             assert [_identity(m) for m in answer.messages] == [
-                (d.message.body, d.receipt.receipt, d.message.receive_count) for d in earlier
+                (d.message.body, d.receipt.receipt, d.message.shown_count) for d in earlier
             ], "a receive that is tried again gets its messages again"
             for delivery in earlier:
                 delivery.message.visible_at_ms = max(delivery.message.visible_at_ms, self.now_ms + lease_ms)
@@ -258,8 +264,9 @@ class Model:
         message.receipt = message.receipt_max = seen.receipt
         message.leased_at_ms = self.now_ms
         message.visible_at_ms = self.now_ms + lease_ms
-        for name in ("message_id", "group", "deduplication_id", "sequence", "sent_at_ms", "receive_count"):
+        for name in ("message_id", "group", "deduplication_id", "sequence", "sent_at_ms"):
             assert getattr(seen, name) == getattr(message, name), f"{name} of {message.body}"
+        assert seen.receive_count == message.shown_count, f"receives of {message.body}"
         assert seen.dead_letter_source == message.dead_letter_source
         return Delivery(from_, message, Receipt(from_.queue.id, seen.position, seen.receipt))
 
@@ -280,6 +287,7 @@ class Model:
                     visible_at_ms=self.now_ms,
                     message_id=message.message_id,
                     receipt_max=message.receipt_max,
+                    received_elsewhere=message.shown_count,
                     first_received_at_ms=message.first_received_at_ms,
                     dead_letter_source=from_.queue.name.arn,
                 ),

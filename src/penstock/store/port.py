@@ -192,11 +192,12 @@ class Store(Protocol):
         - FIFO: strictly by sequence number within a group; none from a group of which any message is leased; several
           of one group may come in one call, adjacent and in order. A delayed message holds back its group.
         - Expired messages are skipped, and may be removed.
-        - With a redrive policy whose dead-letter queue exists: a message whose `receive_count` has reached
-          `max_receive_count` is not delivered but moved, in this same transaction. It keeps its message id; it arrives
-          visible, with a receive count of 0, `dead_letter_source` set to this queue's ARN whatever it was before, its
-          sent time kept on a standard queue, and renewed (with a new sequence number in the same group) on FIFO. Old
-          receipts of it are stale. Without such a queue it is delivered.
+        - With a redrive policy whose dead-letter queue exists: a message that was received in this queue
+          `max_receive_count` times is not delivered but moved, in this same transaction. It keeps its message id; it
+          arrives visible, with `dead_letter_source` set to this queue's ARN whatever it was before, its sent time kept
+          on a standard queue, and renewed (with a new sequence number in the same group) on FIFO. Its `receive_count`
+          goes on, but a policy of its new queue counts from 0. Old receipts of it are stale. Without such a queue it
+          is delivered.
         - Raises `OverLimit` when as many messages of the queue are leased as `limits` allow; gives fewer than asked
           to stay within.
         - With an attempt key: if an earlier lease with that key (within `limits.outcome_window_ms`) gave messages of

@@ -24,8 +24,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _TRACK = """
-INSERT INTO delivery (position, partition, state, visible_at_ms, receipt, receive_count, group_id)
-VALUES (?, ?, ?, ?, ?, 0, ?)
+INSERT INTO delivery
+    (position, partition, state, visible_at_ms, receipt, receive_count, group_id, received_elsewhere)
+VALUES (?, ?, ?, ?, ?, 0, ?, ?)
 """
 
 
@@ -37,7 +38,15 @@ class Arrivals:
         self._db = transaction.db
         self._groups = groups
 
-    def place(self, contents: Contents, group: str | None, delay_ms: int = 0, receipt: int = 0) -> int:
+    def place(
+        self,
+        contents: Contents,
+        group: str | None,
+        delay_ms: int = 0,
+        *,
+        receipt: int = 0,
+        received_elsewhere: int | None = None,
+    ) -> int:
         """Find the place of another message, and count it. Its row is still to be stored.
 
         `receipt` is that of its last delivery elsewhere, which the next one must exceed.
@@ -55,7 +64,9 @@ class Arrivals:
         contents.count(state, group_id, 1)
         if delay_ms:
             contents.expect(visible_at_ms)
-        self._db.execute(_TRACK, (position, contents.partition, state, visible_at_ms, receipt, group_id))
+        self._db.execute(
+            _TRACK, (position, contents.partition, state, visible_at_ms, receipt, group_id, received_elsewhere)
+        )
         return position
 
     def store(self, rows: Sequence[MessageRow]) -> None:

@@ -40,7 +40,12 @@ class DeadLetters:
         self._arrivals.store(
             [
                 row.moved(
-                    self._arrivals.place(target, group, receipt=row.receipt),
+                    self._arrivals.place(
+                        target,
+                        group,
+                        receipt=row.receipt,
+                        received_elsewhere=row.receive_count + (row.received_elsewhere or 0),
+                    ),
                     message_id=row.message_id,
                     sent_at_ms=now_ms if target.fifo else row.sent_at_ms,
                     dead_letter_source=queue.name.arn,

@@ -34,7 +34,7 @@ ORDER BY d.position LIMIT ?
 
 _READ = f"""
 SELECT {MESSAGE_COLUMNS}, d.state, coalesce(d.visible_at_ms, m.sent_at_ms), coalesce(d.receipt, 0),
-    coalesce(d.receive_count, 0), d.first_received_at_ms, d.group_id, g.name
+    coalesce(d.receive_count, 0), d.first_received_at_ms, d.group_id, d.received_elsewhere, g.name
 FROM carray(?) AS wanted
     CROSS JOIN message AS m ON m.position = wanted.value
     LEFT JOIN delivery AS d ON d.position = m.position

@@ -18,11 +18,12 @@ MESSAGE_COLUMNS = (
     "m.position, m.message_id, m.sent_at_ms, m.sender, m.extras, m.deduplication_id, m.dead_letter_source, m.body"
 )
 
-FRESH_COLUMNS = f"{MESSAGE_COLUMNS}, NULL, 0, 0, 0, NULL, NULL"
+FRESH_COLUMNS = f"{MESSAGE_COLUMNS}, NULL, 0, 0, 0, NULL, NULL, NULL"
 """Those of `Row`, for a message without a delivery."""
 
 ROW_COLUMNS = (
-    f"{MESSAGE_COLUMNS}, d.state, d.visible_at_ms, d.receipt, d.receive_count, d.first_received_at_ms, d.group_id"
+    f"{MESSAGE_COLUMNS}, d.state, d.visible_at_ms, d.receipt, d.receive_count, d.first_received_at_ms, d.group_id, "
+    "d.received_elsewhere"
 )
 """Those of `Row`, from message AS m and delivery AS d."""
 
@@ -35,7 +36,10 @@ ROWS_PER_PAGE = 10
 
 
 class Row(NamedTuple):
-    """A message with its delivery, before the lease that is about to be made. A fresh message has no state."""
+    """A message with its delivery, before the lease that is about to be made. A fresh message has no state.
+
+    `receive_count` is of this queue, and what a redrive policy counts; consumers are shown those of other queues too.
+    """
 
     position: int
     message_id: str
@@ -51,6 +55,7 @@ class Row(NamedTuple):
     receive_count: int
     first_received_at_ms: int | None
     group_id: int | None
+    received_elsewhere: int | None
 
     @property
     def delivery(self) -> tuple[int, int | None, int | None]:
@@ -90,6 +95,6 @@ def leased_message(row: Row, now_ms: int, group: str | None = None, *, fifo: boo
         sequence=sequence_of(position) if fifo else None,
         sent_at_ms=row[2],
         first_received_at_ms=row[12] or now_ms,
-        receive_count=row[11] + leases,
+        receive_count=row[11] + leases + (row[14] or 0),
         dead_letter_source=row[6],
     )

@@ -85,7 +85,8 @@ CREATE TABLE delivery (
     receipt              INTEGER NOT NULL,
     receive_count        INTEGER NOT NULL,
     first_received_at_ms INTEGER,
-    group_id             INTEGER
+    group_id             INTEGER,
+    received_elsewhere   INTEGER             -- how often a dead letter was received in the queues that it comes from
 ) STRICT;
 
 CREATE INDEX delivery_hidden ON delivery (partition, visible_at_ms, state) WHERE state > 0;

@@ -73,6 +73,7 @@ CREATE TABLE penstock.message (                 -- of standard queues
     receive_count int NOT NULL DEFAULT 0,
     due_partition int NOT NULL GENERATED ALWAYS AS (partition) STORED,
     dead_letter_source text,
+    received_elsewhere int,                     -- how often a dead letter was received in the queues that it comes from
     PRIMARY KEY (partition, position)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
@@ -114,6 +115,7 @@ CREATE TABLE penstock.fifo_message (            -- no index holds what a lease c
     first_received_at bigint,
     receive_count int NOT NULL DEFAULT 0,
     dead_letter_source text,
+    received_elsewhere int,                     -- how often a dead letter was received in the queues that it comes from
     PRIMARY KEY (partition, position)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0);

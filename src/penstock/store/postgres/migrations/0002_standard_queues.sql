@@ -183,7 +183,7 @@ BEGIN
     dead AS (
         UPDATE penstock.message m
            SET partition = p_dead_letter_partition, receipt = m.receipt + 1, receive_count = 0, visible_at = p_now,
-               leased_at = NULL, first_received_at = NULL, dead_letter_source = p_source
+               received_elsewhere = m.receive_count + coalesce(m.received_elsewhere, 0), leased_at = NULL, first_received_at = NULL, dead_letter_source = p_source
          WHERE m.partition = p_partition AND m.position = ANY (ARRAY(SELECT d.position FROM doomed d WHERE NOT d.expired))
         RETURNING 1)
     SELECT count(*) INTO moved FROM dead;
@@ -339,8 +339,9 @@ BEGIN
                        SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
                            leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
                      WHERE m.partition = v_partition AND m.position = ANY (v_candidates)
-                    RETURNING array_position(v_candidates, m.position) AS number, m.position, m.receipt, m.receive_count,
-                              m.sent_at, m.first_received_at, m.dead_letter_source),
+                    RETURNING array_position(v_candidates, m.position) AS number, m.position, m.receipt,
+                              m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
+                              m.first_received_at, m.dead_letter_source),
                 kept AS (
                     INSERT INTO penstock.lease_outcome (key, expires_at, positions, receipts)
                     SELECT s.key, v_now + p_window, a.positions[s.upto - s.share + 1 : s.upto],
@@ -398,8 +399,8 @@ BEGIN
              WHERE m.partition = p_partition AND m.position = ANY (v_positions)
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_horizon
-            RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt, m.receive_count, m.sent_at,
-                      m.first_received_at, m.dead_letter_source)
+            RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt,
+                      m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
         SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
           FROM given g JOIN penstock.body b ON b.position = g.position

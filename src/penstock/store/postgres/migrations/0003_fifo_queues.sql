@@ -209,10 +209,12 @@ BEGIN
           FROM unnest(p_positions) WITH ORDINALITY c(position, number)),
     gone AS (
         DELETE FROM penstock.fifo_message m WHERE m.partition = p_from AND m.position = ANY (p_positions)
-        RETURNING m.position AS was, m.receipt),
+        RETURNING m.position AS was, m.receipt, m.receive_count + coalesce(m.received_elsewhere, 0) AS received),
     put AS (
-        INSERT INTO penstock.fifo_message (partition, position, group_id, receipt, visible_at, sent_at, dead_letter_source)
-        SELECT p_to, d.position, v_group, CASE WHEN p_message_ids IS NULL THEN g.receipt + 1 ELSE 0 END, p_now, p_now, p_source
+        INSERT INTO penstock.fifo_message (partition, position, group_id, receipt, visible_at, sent_at, dead_letter_source,
+                                           received_elsewhere)
+        SELECT p_to, d.position, v_group, CASE WHEN p_message_ids IS NULL THEN g.receipt + 1 ELSE 0 END, p_now, p_now,
+               p_source, CASE WHEN p_message_ids IS NULL THEN g.received END
           FROM gone g JOIN drawn d ON d.was = g.was)
     UPDATE penstock.body b SET position = d.position, message_id = coalesce(p_message_ids[d.number], b.message_id)
       FROM drawn d WHERE b.position = d.was;
@@ -385,7 +387,9 @@ BEGIN
                        SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
                            leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
                      WHERE m.partition = v_partition AND m.position = ANY (v_run)
-                    RETURNING array_position(v_run, m.position) AS number, m.position, m.receipt, m.receive_count, m.sent_at, m.first_received_at, m.dead_letter_source),
+                    RETURNING array_position(v_run, m.position) AS number, m.position, m.receipt,
+                              m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
+                              m.first_received_at, m.dead_letter_source),
                 hidden AS (
                     UPDATE penstock.fifo_group x
                        SET ready_at = greatest(v_now, s.ready_at), leased_to = CASE WHEN p_lease[i] > 0 THEN s.leased_to ELSE 0 END
@@ -456,8 +460,8 @@ BEGIN
              WHERE m.partition = p_partition AND m.position = ANY (v_positions)
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_now - p_retention
-            RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt, m.receive_count, m.sent_at,
-                      m.first_received_at, m.dead_letter_source)
+            RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt,
+                      m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
         SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
           FROM given g JOIN penstock.body b ON b.position = g.position

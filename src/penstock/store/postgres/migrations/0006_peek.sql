@@ -2,10 +2,10 @@
 
 -- No partition has messages in both.
 CREATE VIEW penstock.any_message AS
-    SELECT partition, position, receipt, receive_count, visible_at, sent_at, first_received_at, dead_letter_source
+    SELECT partition, position, receipt, receive_count + coalesce(received_elsewhere, 0) AS receive_count, visible_at, sent_at, first_received_at, dead_letter_source
       FROM penstock.message
      UNION ALL
-    SELECT partition, position, receipt, receive_count, visible_at, sent_at, first_received_at, dead_letter_source
+    SELECT partition, position, receipt, receive_count + coalesce(received_elsewhere, 0) AS receive_count, visible_at, sent_at, first_received_at, dead_letter_source
       FROM penstock.fifo_message;
 
 CREATE FUNCTION penstock.state_of(p_visible_at bigint, p_receipt int, p_now bigint) RETURNS text
