@@ -21,7 +21,7 @@ from penstock.domain.limits import SECOND_MS
 from penstock.domain.queue import Queue, QueueAttributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from penstock.broker.waiters import Waiters
     from penstock.domain.limits import Limits
@@ -76,7 +76,7 @@ class Queues:
         name.check()
         settable = _without_fifo_flag(name, given or {})
         attributes = parse_attributes(name, settable, QueueAttributes())
-        self._check_tags(tags or {})
+        self._check_tags(name, tags or {})
         await self._check_redrive(name, attributes, settable.get(_REDRIVE, ""))
         queue, created = await self._store.create_queue(name, attributes, tags or {})
         if not created:
@@ -152,7 +152,7 @@ class Queues:
 
         def merged(queue: Queue) -> Mapping[str, str]:
             together = {**queue.tags, **tags}
-            self._check_tags(together)
+            self._check_tags(name, together)
             return together
 
         return await self._save(name, tags=merged)
@@ -207,15 +207,13 @@ class Queues:
         if allow is not None and not allow.allows(name):
             raise refuse_redrive(policy, "The dead-letter queue's RedriveAllowPolicy does not allow this source queue.")
 
-    def _check_tags(self, tags: Mapping[str, str]) -> None:
+    def _check_tags(self, name: QueueName, tags: Mapping[str, str]) -> None:
         if len(tags) > self._limits.tags_max:
-            raise InvalidParameter(f"Too many tags added for queue. Maximum number is {self._limits.tags_max}.")
-        for key, value in tags.items():
-            if not 1 <= len(key) <= _TAG_KEY_CHARACTERS_MAX or len(value) > _TAG_VALUE_CHARACTERS_MAX:
-                raise InvalidParameter(
-                    f"Tag keys must be between 1 and {_TAG_KEY_CHARACTERS_MAX} characters in length, "
-                    f"and values at most {_TAG_VALUE_CHARACTERS_MAX}."
-                )
+            raise InvalidParameter(f"Too many tags added for queue {name.name}.")
+        if tags:
+            check_tag_keys(tags)
+        if any(len(value) > _TAG_VALUE_CHARACTERS_MAX for value in tags.values()):
+            raise InvalidParameter(f"Tag values must be at most {_TAG_VALUE_CHARACTERS_MAX} characters in length.")
 
     def _page_size(self, limit: int | None) -> int:
         limit = self._limits.list_page_max if limit is None else limit
@@ -225,6 +223,12 @@ class Queues:
                 f"Reason: MaxResults must be between 1 and {self._limits.list_page_max}."
             )
         return limit
+
+
+def check_tag_keys(keys: Collection[str]) -> None:
+    """Refuse keys that no tag can have, and no keys at all."""
+    if not keys or not all(1 <= len(key) <= _TAG_KEY_CHARACTERS_MAX for key in keys):
+        raise InvalidParameter(f"Tag keys must be between 1 and {_TAG_KEY_CHARACTERS_MAX} characters in length.")
 
 
 def _page(found: list[Queue], limit: int) -> Page:

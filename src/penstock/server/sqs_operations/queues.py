@@ -6,6 +6,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
+from penstock.broker.queues import check_tag_keys
 from penstock.domain.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
@@ -114,8 +115,9 @@ class QueueOperations:
         await self._queues.tag(call.queue(request.queue_url), request.tags)
 
     async def _untag(self, call: Call, request: shapes.UntagQueueRequest) -> None:
-        if not request.tag_keys:
+        if request.tag_keys is None:
             raise MissingParameter("The request must contain the parameter TagKeys.")
+        check_tag_keys(request.tag_keys)
         await self._queues.untag(call.queue(request.queue_url), request.tag_keys)
 
     async def _list_tags(self, call: Call, request: shapes.ListQueueTagsRequest) -> shapes.ListQueueTagsResult:

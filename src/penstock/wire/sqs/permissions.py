@@ -63,9 +63,10 @@ def _check(label: str, accounts: Sequence[str], actions: Sequence[str]) -> None:
             f"Value {label} for parameter Label is invalid. "
             "Reason: Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length."
         )
-    for parameter, given in (("AWSAccountIds", accounts), ("Actions", actions)):
-        if not given:
-            raise MissingParameter(f"The request must contain the parameter {parameter}.")
+    if not actions:
+        raise MissingParameter("The request must contain the parameter Actions.")
+    if not accounts:
+        raise InvalidParameter("Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.")
     if len(actions) > ACTIONS_MAX:
         raise OverLimit(f"{len(actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.")
     if len(accounts) > PRINCIPALS_MAX:

@@ -150,8 +150,11 @@ async def test_tags_are_put_on_told_and_taken_off(client: Client) -> None:
     assert await client.call("ListQueueTags", QueueUrl=url) == {"Tags": {"team": "a", "empty": "", "stage": "test"}}
     assert await client.call("UntagQueue", QueueUrl=url, TagKeys=["team", "empty", "stage", "never there"]) == {}
     assert await client.call("ListQueueTags", QueueUrl=url) == {}
-    for operation, given in (("TagQueue", {"Tags": {}}), ("UntagQueue", {"TagKeys": []})):
-        assert (await refusal(client, operation, QueueUrl=url, **given)).code == "MissingParameter"
+    assert (await refusal(client, "TagQueue", QueueUrl=url, Tags={})).code == "MissingParameter"
+    for keys in ([], ["x" * 129]):
+        error = await refusal(client, "UntagQueue", QueueUrl=url, TagKeys=keys)
+        assert error.code == "InvalidParameterValue"
+        assert error.message == "Tag keys must be between 1 and 128 characters in length."
 
 
 async def test_a_queue_is_purged_once_a_minute(client: Client, clock: ManualClock) -> None:

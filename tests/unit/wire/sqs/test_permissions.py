@@ -52,7 +52,11 @@ def test_a_policy_whose_statements_are_none_is_left_alone() -> None:
 
 REFUSED: list[tuple[dict[str, Any], type[PenstockError], str]] = [
     ({"label": "no spaces"}, InvalidParameter, "Value no spaces for parameter Label is invalid."),
-    ({"accounts": []}, MissingParameter, "The request must contain the parameter AWSAccountIds."),
+    (
+        {"accounts": []},
+        InvalidParameter,
+        "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.",
+    ),
     ({"actions": []}, MissingParameter, "The request must contain the parameter Actions."),
     (
         {"accounts": ["me"]},
