@@ -173,6 +173,7 @@ _SETTABLE: dict[str, _Attribute] = {
 }
 
 SETTABLE_NAMES = frozenset(_SETTABLE)
+_HIGH_THROUGHPUT = ("DeduplicationScope", "FifoThroughputLimit")
 
 
 def parse_attributes(name: QueueName, given: Mapping[str, str], base: QueueAttributes) -> QueueAttributes:
@@ -182,6 +183,8 @@ def parse_attributes(name: QueueName, given: Mapping[str, str], base: QueueAttri
         attribute = _SETTABLE.get(key)
         if attribute is None or (attribute.fifo_only and not name.fifo):
             message = f"Unknown Attribute {key}."
+            if key in _HIGH_THROUGHPUT:
+                message = f"You can specify the {key} only when FifoQueue is set to true."
             raise InvalidAttributeName(message)
         changes[attribute.field] = attribute.parse(key, text)
     if changes.get("kms_key_id") and "managed_sse" not in changes:

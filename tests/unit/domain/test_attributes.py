@@ -67,9 +67,16 @@ def test_unknown_attributes_are_refused(name: str) -> None:
         parse_attributes(FIFO, {name: "1"}, DEFAULTS)
 
 
-@pytest.mark.parametrize("name", ["ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"])
-def test_fifo_attributes_are_refused_on_standard_queues(name: str) -> None:
-    with pytest.raises(InvalidAttributeName):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ContentBasedDeduplication", "Unknown Attribute ContentBasedDeduplication."),
+        ("DeduplicationScope", "You can specify the DeduplicationScope only when FifoQueue is set to true."),
+        ("FifoThroughputLimit", "You can specify the FifoThroughputLimit only when FifoQueue is set to true."),
+    ],
+)
+def test_fifo_attributes_are_refused_on_standard_queues(name: str, reason: str) -> None:
+    with pytest.raises(InvalidAttributeName, match=reason):
         parse_attributes(STANDARD, {name: "true"}, DEFAULTS)
 
 
