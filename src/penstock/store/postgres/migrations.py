@@ -1,4 +1,8 @@
-"""The schema: brought up to date by whichever node comes first, while the others wait."""
+"""The schema: brought up to date by whichever node comes first, while the others wait.
+
+Tables change by numbered migrations, each of which is run once. Functions are made anew, all of them, after whatever
+migrations there were; so who changes one adds a migration, be it an empty one. (Numbers 2 to 6 were functions once.)
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from typing import TYPE_CHECKING
 from penstock.domain.errors import StoreIncompatible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.store.postgres.pool import Session
 
 SECRET_BYTES = 32
@@ -24,7 +30,7 @@ SELECT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = 'penstock') AS schem
        EXISTS (SELECT FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
                 WHERE n.nspname = 'penstock' AND c.relname = 'migration') AS ours
 """
-_BEGIN = """
+BEGIN = """
 CREATE SCHEMA penstock;
 CREATE TABLE penstock.migration (
     number int PRIMARY KEY,
@@ -32,6 +38,12 @@ CREATE TABLE penstock.migration (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 """
+
+
+def functions() -> list[str]:
+    """The texts that make, or replace, all functions."""
+    folder = resources.files(__package__).joinpath("functions")
+    return [file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")]
 
 
 def scripts() -> dict[int, tuple[str, str]]:
@@ -50,21 +62,29 @@ async def migrate(session: Session) -> bytes:
     Raises `StoreIncompatible` if the schema is newer than this version knows, or is not ours.
     """
     known = scripts()
-    if await _applied(session) != set(known):
+    if _missing(known, await _applied(session)):
         async with session.transaction():
             await session.fetch("SELECT pg_advisory_xact_lock($1)", _LOCK)
             applied = await _applied(session)
             if applied is None:
-                await session.run_script(_BEGIN)
-            for number, (name, script) in known.items():
-                if applied is None or number not in applied:
+                await session.run_script(BEGIN)
+            missing = _missing(known, applied)
+            for number in missing:
+                name, script = known[number]
+                await session.run_script(script)
+                await session.fetch("INSERT INTO penstock.migration (number, name) VALUES ($1, $2)", number, name)
+            if missing:
+                for script in functions():
                     await session.run_script(script)
-                    await session.fetch("INSERT INTO penstock.migration (number, name) VALUES ($1, $2)", number, name)
             await session.fetch(
                 "INSERT INTO penstock.store (secret) VALUES ($1) ON CONFLICT DO NOTHING", os.urandom(SECRET_BYTES)
             )
     secret: bytes = await session.fetchval("SELECT secret FROM penstock.store")
     return secret
+
+
+def _missing(known: Iterable[int], applied: set[int] | None) -> list[int]:
+    return [number for number in known if applied is None or number not in applied]
 
 
 async def _applied(session: Session) -> set[int] | None:

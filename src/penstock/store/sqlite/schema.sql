@@ -23,7 +23,6 @@ CREATE TABLE queue (
     created_at_ms   INTEGER NOT NULL,
     modified_at_ms  INTEGER NOT NULL,
     purged_at_ms    INTEGER,
-    purged_up_to    INTEGER NOT NULL DEFAULT 0,  -- the last sequence number that was given out before the last purge
     revision        INTEGER NOT NULL,
     UNIQUE (region, account, name)
 ) STRICT;
@@ -85,8 +84,7 @@ CREATE TABLE delivery (
     receipt              INTEGER NOT NULL,
     receive_count        INTEGER NOT NULL,
     first_received_at_ms INTEGER,
-    group_id             INTEGER,
-    received_elsewhere   INTEGER             -- how often a dead letter was received in the queues that it comes from
+    group_id             INTEGER
 ) STRICT;
 
 CREATE INDEX delivery_hidden ON delivery (partition, visible_at_ms, state) WHERE state > 0;

@@ -12,7 +12,7 @@ from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
 from penstock.store.postgres import PostgresStore
-from penstock.store.postgres.migrations import scripts
+from penstock.store.postgres.migrations import BEGIN, scripts
 from tests.support.postgres import PostgresServer
 from tests.support.queues import lease_bodies, make_queue, send
 from tests.unit.store.postgres.conftest import OpenNode
@@ -82,5 +82,21 @@ async def test_an_address_that_makes_no_sense_is_refused() -> None:
         )
 
 
-def test_migrations_are_numbered_without_gaps() -> None:
-    assert list(scripts()) == list(range(1, len(scripts()) + 1))
+async def test_a_store_of_the_first_version_is_brought_up_to_date(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.psql(BEGIN, database)
+    for number in (1, 7):
+        postgres_server.psql(scripts()[number][1], database)
+    postgres_server.psql(
+        """
+        INSERT INTO penstock.migration SELECT number, 'old' FROM generate_series(1, 7) AS number;
+        INSERT INTO penstock.deduplication VALUES (1, '', 'id', 1, 1, 'of a queue that is gone')
+        """,
+        database,
+    )
+    first = await open_node()
+    assert postgres_server.psql("SELECT count(*) FROM penstock.deduplication", database) == "0"
+    queue = await make_queue(first, "q.fifo")
+    await send(first, queue, "a", "a", group="g")
+    assert await lease_bodies(await open_node(), queue) == ["a", "a"]

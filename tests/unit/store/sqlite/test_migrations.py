@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import apsw
@@ -9,7 +10,7 @@ import pytest
 
 from penstock.domain.errors import StoreIncompatible
 from penstock.store.sqlite.migrations import APPLICATION_ID, MIGRATIONS
-from tests.support.queues import make_queue, send
+from tests.support.queues import lease_bodies, make_queue, send
 from tests.unit.store.sqlite.conftest import OpenStore
 
 
@@ -37,6 +38,18 @@ async def test_a_new_file_is_marked_as_ours_with_its_schema(path: Path, open_sto
     assert db.pragma("application_id") == APPLICATION_ID
     assert db.pragma("user_version") == len(MIGRATIONS)
     db.close()
+
+
+async def test_a_store_of_the_first_version_is_brought_up_to_date(path: Path, open_store: OpenStore) -> None:
+    db = apsw.Connection(str(path))
+    db.execute((resources.files("penstock.store.sqlite") / MIGRATIONS[0]).read_text(encoding="utf-8"))
+    db.pragma("application_id", APPLICATION_ID)
+    db.pragma("user_version", 1)
+    db.close()
+    store = await open_store()
+    queue = await make_queue(store)
+    await send(store, queue, "a")
+    assert await lease_bodies(store, queue) == ["a"]
 
 
 async def test_the_secret_is_made_once(open_store: OpenStore) -> None:

@@ -73,7 +73,6 @@ CREATE TABLE penstock.message (                 -- of standard queues
     receive_count int NOT NULL DEFAULT 0,
     due_partition int NOT NULL GENERATED ALWAYS AS (partition) STORED,
     dead_letter_source text,
-    received_elsewhere int,                     -- how often a dead letter was received in the queues that it comes from
     PRIMARY KEY (partition, position)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
@@ -115,20 +114,19 @@ CREATE TABLE penstock.fifo_message (            -- no index holds what a lease c
     first_received_at bigint,
     receive_count int NOT NULL DEFAULT 0,
     dead_letter_source text,
-    received_elsewhere int,                     -- how often a dead letter was received in the queues that it comes from
     PRIMARY KEY (partition, position)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX fifo_message_order ON penstock.fifo_message (group_id, position);
 
-CREATE TABLE penstock.deduplication (           -- by partition, not by queue: a purge ends all windows
-    partition int NOT NULL,
+CREATE TABLE penstock.deduplication (           -- by queue at first; 0008 keeps it by partition
+    queue_id int NOT NULL,
     scope text COLLATE "C" NOT NULL,            -- the group, or '' where the whole queue is the scope
     deduplication_id text COLLATE "C" NOT NULL,
     expires_at bigint NOT NULL,
     position bigint NOT NULL,
     message_id text NOT NULL,
-    PRIMARY KEY (partition, scope, deduplication_id)
+    PRIMARY KEY (queue_id, scope, deduplication_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX deduplication_expiry ON penstock.deduplication (expires_at);
 

@@ -1,7 +1,7 @@
 -- Message move tasks: one bounded step of one task, progress and pace kept with it.
 
 -- Do a step if it is due and nobody else is doing it. Returns the queues that messages have arrived in, with how many.
-CREATE FUNCTION penstock.advance_move(p_pinned bigint, p_number bigint, p_rows_max int, p_message_ids text[])
+CREATE OR REPLACE FUNCTION penstock.advance_move(p_pinned bigint, p_number bigint, p_rows_max int, p_message_ids text[])
 RETURNS TABLE (queue_id int, arrived int)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off
@@ -52,7 +52,7 @@ END $$;
 
 -- Where each message goes, up to the first that cannot go anywhere, and why that one cannot. p_sources are the ARNs of the
 -- queues that they died in.
-CREATE FUNCTION penstock.move_destinations(
+CREATE OR REPLACE FUNCTION penstock.move_destinations(
     p_fifo boolean, p_destination int, p_sources text[], OUT destinations int[], OUT partitions int[], OUT failure text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -74,7 +74,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION penstock.move(
+CREATE OR REPLACE FUNCTION penstock.move(
     p_partition int, p_retention bigint, p_destination int, p_now bigint, p_rows int, p_message_ids text[],
     OUT destinations int[], OUT failure text, OUT more boolean
 ) LANGUAGE plpgsql AS $$
@@ -109,7 +109,7 @@ BEGIN
          WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention);
 END $$;
 
-CREATE FUNCTION penstock.move_fifo(
+CREATE OR REPLACE FUNCTION penstock.move_fifo(
     p_partition int, p_retention bigint, p_destination int, p_now bigint, p_rows int, p_message_ids text[],
     OUT destinations int[], OUT failure text, OUT more boolean
 ) LANGUAGE plpgsql AS $$

@@ -5,13 +5,13 @@
 -- partition too: given the partition apart from it, the planner may walk over the whole partition instead.
 
 -- The partitions of queues, NULL for one that is missing.
-CREATE FUNCTION penstock.partitions_of(p_queues int[], p_fifo boolean) RETURNS int[] LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION penstock.partitions_of(p_queues int[], p_fifo boolean) RETURNS int[] LANGUAGE sql AS $$
     SELECT ARRAY(
         SELECT (SELECT q.partition FROM penstock.queue q WHERE q.id = u.queue AND q.fifo = p_fifo)
           FROM unnest(p_queues) WITH ORDINALITY u(queue, number) ORDER BY u.number)
 $$;
 
-CREATE FUNCTION penstock.append(
+CREATE OR REPLACE FUNCTION penstock.append(
     p_pinned bigint,
     p_window bigint,
     -- one element for each request
@@ -53,7 +53,7 @@ END $$;
 
 -- Keep the answers of the requests whose queue exists, and return the keys of those that had none before: theirs is the
 -- work to do. Waits for another transaction that is writing the same key. Keys are distinct within one call.
-CREATE FUNCTION penstock.keep_append_outcomes(
+CREATE OR REPLACE FUNCTION penstock.keep_append_outcomes(
     p_now bigint, p_window bigint, p_keys bytea[], p_partitions int[], p_results bytea[]
 ) RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -75,7 +75,7 @@ END $$;
 
 -- What earlier appends left for the requests that are not fresh, in a statement of its own: its snapshot is younger than
 -- the end of a transaction that was waited for above.
-CREATE FUNCTION penstock.kept_append_outcomes(p_now bigint, p_keys bytea[], p_partitions int[], p_fresh bytea[])
+CREATE OR REPLACE FUNCTION penstock.kept_append_outcomes(p_now bigint, p_keys bytea[], p_partitions int[], p_fresh bytea[])
 RETURNS TABLE (request int, missing boolean, kept bytea, kept_ids text[], kept_sequences bigint[])
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -93,7 +93,7 @@ END $$;
 -- older one first. The work is bounded. Up to 1000 visible messages are all considered; of more, the first of 100 groups
 -- (other groups each time, if there are more), and of those without a group the ones among the 1000 oldest. Up to 500
 -- messages in flight are told apart.
-CREATE FUNCTION penstock.fair_choice(p_partition int, p_now bigint, p_floor bigint, p_count int) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION penstock.fair_choice(p_partition int, p_now bigint, p_floor bigint, p_count int) RETURNS bigint[]
 LANGUAGE plpgsql SET enable_hashjoin = on AS $$
 DECLARE
     v_positions bigint[];
@@ -135,7 +135,8 @@ BEGIN
 END $$;
 
 -- Groups of a partition, from one on and round, found by leaping over the messages of each.
-CREATE FUNCTION penstock.tenants(p_partition int, p_from bigint, p_max int) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION penstock.tenants(p_partition int, p_from bigint, p_max int) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
 DECLARE
     v_tenants bigint[] := '{}';
     v_tenant bigint := p_from;
@@ -157,7 +158,7 @@ END $$;
 
 -- Take away visible messages that no lease may deliver: expired ones, and dead letters, which go to their queue. Looks at
 -- the candidates of a lease and at the 1000 oldest, since such messages tend to come together.
-CREATE FUNCTION penstock.evict(
+CREATE OR REPLACE FUNCTION penstock.evict(
     p_partition int, p_now bigint, p_floor bigint, p_horizon bigint, p_receives_max int, p_dead_letter_partition int,
     p_source text, p_candidates bigint[], OUT moved int
 ) LANGUAGE plpgsql AS $$
@@ -183,7 +184,8 @@ BEGIN
     dead AS (
         UPDATE penstock.message m
            SET partition = p_dead_letter_partition, receipt = m.receipt + 1, receive_count = 0, visible_at = p_now,
-               received_elsewhere = m.receive_count + coalesce(m.received_elsewhere, 0), leased_at = NULL, first_received_at = NULL, dead_letter_source = p_source
+               received_elsewhere = m.receive_count + coalesce(m.received_elsewhere, 0), leased_at = NULL,
+               first_received_at = NULL, dead_letter_source = p_source
          WHERE m.partition = p_partition AND m.position = ANY (ARRAY(SELECT d.position FROM doomed d WHERE NOT d.expired))
         RETURNING 1)
     SELECT count(*) INTO moved FROM dead;
@@ -192,7 +194,7 @@ END $$;
 -- Leases with one key take turns, so that the second finds the outcome of the first; and so do the attempts at one batch.
 -- What several leases do together they do without looking for outcomes one by one: if any has one, be it expired, they are
 -- all refused, and are each done again by itself.
-CREATE FUNCTION penstock.take_turns(p_batch bytea, p_keys bytea[], p_asked boolean[], p_again boolean) RETURNS void
+CREATE OR REPLACE FUNCTION penstock.take_turns(p_batch bytea, p_keys bytea[], p_asked boolean[], p_again boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM penstock.take_turn(p_batch);
@@ -204,7 +206,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION penstock.lease(
+CREATE OR REPLACE FUNCTION penstock.lease(
     p_pinned bigint,
     p_window bigint,
     p_in_flight_max int,
@@ -381,7 +383,7 @@ END $$;
 
 -- The messages of an earlier lease that are still leased under the receipts that it gave, their leases renewed. Where none
 -- is, the outcome is forgotten, and the key may name a new lease.
-CREATE FUNCTION penstock.lease_again(p_partition int, p_key bytea, p_now bigint, p_horizon bigint, p_lease bigint)
+CREATE OR REPLACE FUNCTION penstock.lease_again(p_partition int, p_key bytea, p_now bigint, p_horizon bigint, p_lease bigint)
 RETURNS TABLE (
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text)
@@ -400,7 +402,8 @@ BEGIN
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_horizon
             RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt,
-                      m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
+                      m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
+                      m.first_received_at, m.dead_letter_source)
         SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
           FROM given g JOIN penstock.body b ON b.position = g.position
@@ -412,7 +415,7 @@ END $$;
 
 -- Delete by receipt; returns the queues that are missing. Entries are sorted, so that calls never wait in a circle. What is
 -- gone already is a success too, and so must be as durable as if this call had deleted it.
-CREATE FUNCTION penstock.delete(p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
+CREATE OR REPLACE FUNCTION penstock.delete(p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
@@ -437,7 +440,7 @@ END $$;
 -- Change visibilities. Codes: 0 done, 1 done and visible sooner than before, 2 not leased, 3 gone, 4 past the longest
 -- lease, 5 no such queue. The codes are kept under the key, since a repetition finds the changes made. A message that is
 -- named several times has its changes in rounds, each upon the one before.
-CREATE FUNCTION penstock.change_visibility(
+CREATE OR REPLACE FUNCTION penstock.change_visibility(
     p_pinned bigint, p_window bigint, p_lease_max bigint, p_key bytea, p_repeated boolean,
     p_queues int[], p_positions bigint[], p_receipts int[], p_lease bigint[], p_retention bigint[], p_round int[]
 ) RETURNS int[] LANGUAGE plpgsql
@@ -483,17 +486,18 @@ BEGIN
     RETURN v_codes;
 END $$;
 
-CREATE FUNCTION penstock.kept_codes(p_key bytea) RETURNS int[] LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION penstock.kept_codes(p_key bytea) RETURNS int[] LANGUAGE sql AS $$
     SELECT string_to_array(encode(o.result, 'escape'), ',')::int[] FROM penstock.work_outcome o WHERE o.key = p_key
 $$;
 
-CREATE FUNCTION penstock.keep_codes(p_key bytea, p_expires_at bigint, p_codes int[]) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION penstock.keep_codes(p_key bytea, p_expires_at bigint, p_codes int[]) RETURNS void
+LANGUAGE sql AS $$
     INSERT INTO penstock.work_outcome (key, expires_at, result)
     VALUES (p_key, p_expires_at, decode(array_to_string(p_codes, ','), 'escape'))
 $$;
 
 -- Undo leases. Returns the code of each entry: 0 undone, 1 passed over, 5 no such queue.
-CREATE FUNCTION penstock.release(p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
+CREATE OR REPLACE FUNCTION penstock.release(p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off

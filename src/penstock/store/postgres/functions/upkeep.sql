@@ -1,7 +1,7 @@
 -- Upkeep: each function removes at most p_rows rows of what no verb shows any more, and says how many they were.
 
 -- Messages of a purged or deleted queue, and then its groups.
-CREATE FUNCTION penstock.sweep_partition(p_partition int, p_fifo boolean, p_rows int) RETURNS int LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION penstock.sweep_partition(p_partition int, p_fifo boolean, p_rows int) RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off
 AS $$
@@ -29,7 +29,7 @@ END $$;
 
 -- Expired messages of a queue, whatever their state: the oldest come first by the primary key. Says how many they were,
 -- and in how long the next one expires.
-CREATE FUNCTION penstock.sweep_expired(p_pinned bigint, p_queue int, p_rows int, OUT removed int, OUT next_in bigint)
+CREATE OR REPLACE FUNCTION penstock.sweep_expired(p_pinned bigint, p_queue int, p_rows int, OUT removed int, OUT next_in bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off
@@ -79,7 +79,7 @@ BEGIN
 END $$;
 
 -- Counts of a queue's messages by their state; no row if the queue is gone.
-CREATE FUNCTION penstock.count_messages(p_pinned bigint, p_queue int)
+CREATE OR REPLACE FUNCTION penstock.count_messages(p_pinned bigint, p_queue int)
 RETURNS TABLE (visible bigint, in_flight bigint, delayed bigint) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
@@ -115,7 +115,7 @@ END $$;
 -- snapshot, the least that is there. What the second does not see was written by a transaction that began after the first.
 
 -- Step one: NULL if the sessions that matter cannot all be seen.
-CREATE FUNCTION penstock.floor_horizon() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION penstock.floor_horizon() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN coalesce(bool_and(a.state IS NOT NULL AND a.state <> 'disabled'), true)
                 THEN least(penstock.now_ms(NULL), floor(extract(epoch FROM min(a.xact_start)) * 1000)::bigint) - 50 END
       FROM pg_stat_activity a
@@ -123,7 +123,7 @@ CREATE FUNCTION penstock.floor_horizon() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$;
 
 -- Step two.
-CREATE FUNCTION penstock.floors(p_horizon bigint, p_partitions int[], p_fifo boolean[], p_floors bigint[]) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION penstock.floors(p_horizon bigint, p_partitions int[], p_fifo boolean[], p_floors bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $$

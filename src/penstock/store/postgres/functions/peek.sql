@@ -1,19 +1,21 @@
 -- Peeks: messages shown as they lie, without receiving them.
 
 -- No partition has messages in both.
-CREATE VIEW penstock.any_message AS
-    SELECT partition, position, receipt, receive_count + coalesce(received_elsewhere, 0) AS receive_count, visible_at, sent_at, first_received_at, dead_letter_source
+CREATE OR REPLACE VIEW penstock.any_message AS
+    SELECT partition, position, receipt, receive_count + coalesce(received_elsewhere, 0) AS receive_count, visible_at,
+           sent_at, first_received_at, dead_letter_source
       FROM penstock.message
      UNION ALL
-    SELECT partition, position, receipt, receive_count + coalesce(received_elsewhere, 0) AS receive_count, visible_at, sent_at, first_received_at, dead_letter_source
+    SELECT partition, position, receipt, receive_count + coalesce(received_elsewhere, 0) AS receive_count, visible_at,
+           sent_at, first_received_at, dead_letter_source
       FROM penstock.fifo_message;
 
-CREATE FUNCTION penstock.state_of(p_visible_at bigint, p_receipt int, p_now bigint) RETURNS text
+CREATE OR REPLACE FUNCTION penstock.state_of(p_visible_at bigint, p_receipt int, p_now bigint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT CASE WHEN p_visible_at <= p_now THEN 'visible' WHEN p_receipt > 0 THEN 'leased' ELSE 'delayed' END $$;
 
 -- STABLE: all of it sees one snapshot, and none of it can write.
-CREATE FUNCTION penstock.peek(
+CREATE OR REPLACE FUNCTION penstock.peek(
     p_pinned bigint, p_queue int, p_retention bigint,
     p_state text,                               -- NULL: all
     p_after bigint, p_limit int,

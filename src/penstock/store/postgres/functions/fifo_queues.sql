@@ -9,10 +9,11 @@
 -- Leases never wait for a group (they pass over locked rows, and only try advisory locks); senders wait for each other's
 -- advisory locks in sorted order, and all others for rows in sorted order: no circle can form.
 
-CREATE FUNCTION penstock.group_lock(p_partition int, p_name text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+CREATE OR REPLACE FUNCTION penstock.group_lock(p_partition int, p_name text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT hashtextextended(p_name, p_partition) $$;
 
-CREATE FUNCTION penstock.append_fifo(
+CREATE OR REPLACE FUNCTION penstock.append_fifo(
     p_pinned bigint,
     p_window bigint,
     p_deduplication_window bigint,
@@ -125,7 +126,8 @@ END $$;
 
 -- Set from when on a group may be leased from, or remove it if it is empty; the caller has locked its row. Says whether
 -- something may be leasable sooner than before.
-CREATE FUNCTION penstock.settle(p_group bigint, p_now bigint, p_retention bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION penstock.settle(p_group bigint, p_now bigint, p_retention bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
 DECLARE
     v_group penstock.fifo_group;
     v_leased bigint;
@@ -160,7 +162,7 @@ END $$;
 
 -- Take away messages of a locked, unblocked group that no lease may deliver: expired ones, and those among the first that
 -- are dead letters. Says how many went to the dead-letter queue; NULL if that queue's group was busy.
-CREATE FUNCTION penstock.evict_fifo(
+CREATE OR REPLACE FUNCTION penstock.evict_fifo(
     p_partition int, p_group bigint, p_name text, p_now bigint, p_horizon bigint, p_receives_max int,
     p_dead_letter_partition int, p_source text
 ) RETURNS int LANGUAGE plpgsql AS $$
@@ -194,7 +196,7 @@ END $$;
 
 -- Put messages of a locked group at the end of the same group of another queue, whose advisory lock is held: as dead
 -- letters of p_source, or as new messages under new ids.
-CREATE FUNCTION penstock.transfer(
+CREATE OR REPLACE FUNCTION penstock.transfer(
     p_from int, p_positions bigint[], p_to int, p_name text, p_now bigint, p_source text, p_message_ids text[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -220,7 +222,7 @@ BEGIN
       FROM drawn d WHERE b.position = d.was;
 END $$;
 
-CREATE FUNCTION penstock.lease_fifo(
+CREATE OR REPLACE FUNCTION penstock.lease_fifo(
     p_pinned bigint,
     p_window bigint,
     p_in_flight_max int,
@@ -437,7 +439,7 @@ BEGIN
 END $$;
 
 -- As lease_again, and the groups stay blocked as long as their messages.
-CREATE FUNCTION penstock.lease_fifo_again(p_partition int, p_key bytea, p_now bigint, p_retention bigint, p_lease bigint)
+CREATE OR REPLACE FUNCTION penstock.lease_fifo_again(p_partition int, p_key bytea, p_now bigint, p_retention bigint, p_lease bigint)
 RETURNS TABLE (
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text)
@@ -461,7 +463,8 @@ BEGIN
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_now - p_retention
             RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt,
-                      m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at, m.first_received_at, m.dead_letter_source)
+                      m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
+                      m.first_received_at, m.dead_letter_source)
         SELECT g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id
           FROM given g JOIN penstock.body b ON b.position = g.position
@@ -473,14 +476,15 @@ BEGIN
     PERFORM penstock.settle(g.id, p_now, p_retention) FROM unnest(v_groups) g(id);
 END $$;
 
-CREATE FUNCTION penstock.lock_groups(p_groups bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION penstock.lock_groups(p_groups bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM (SELECT DISTINCT u.id FROM unnest(p_groups) u(id) ORDER BY u.id OFFSET 0) s
             CROSS JOIN LATERAL (SELECT FROM penstock.fifo_group g WHERE g.id = s.id FOR UPDATE) g;
 END $$;
 
 -- The groups of messages that receipts name, locked; in the order of the entries, NULL where the message is gone.
-CREATE FUNCTION penstock.lock_groups_of(p_partitions int[], p_positions bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION penstock.lock_groups_of(p_partitions int[], p_positions bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
 DECLARE
     v_groups bigint[];
 BEGIN
@@ -493,7 +497,8 @@ BEGIN
 END $$;
 
 -- Settle groups after a change; returns those from which more may be leasable now, as the numbers of their first entries.
-CREATE FUNCTION penstock.settle_all(p_groups bigint[], p_now bigint, p_retention bigint[]) RETURNS int[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION penstock.settle_all(p_groups bigint[], p_now bigint, p_retention bigint[]) RETURNS int[]
+LANGUAGE plpgsql AS $$
 DECLARE
     v_entry record;
     v_ready int[] := '{}';
@@ -509,7 +514,7 @@ BEGIN
 END $$;
 
 -- Delete by receipt. Codes: 0 deleted or gone, 2 not leased, 5 no such queue.
-CREATE FUNCTION penstock.delete_fifo(
+CREATE OR REPLACE FUNCTION penstock.delete_fifo(
     p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_retention bigint[],
     OUT codes int[], OUT ready int[]
 ) LANGUAGE plpgsql
@@ -543,7 +548,7 @@ BEGIN
 END $$;
 
 -- As change_visibility for standard queues, with the same codes.
-CREATE FUNCTION penstock.change_visibility_fifo(
+CREATE OR REPLACE FUNCTION penstock.change_visibility_fifo(
     p_pinned bigint, p_window bigint, p_lease_max bigint, p_key bytea, p_repeated boolean,
     p_queues int[], p_positions bigint[], p_receipts int[], p_lease bigint[], p_retention bigint[], p_round int[]
 ) RETURNS int[] LANGUAGE plpgsql
@@ -589,7 +594,7 @@ BEGIN
 END $$;
 
 -- As release for standard queues, with the same codes.
-CREATE FUNCTION penstock.release_fifo(
+CREATE OR REPLACE FUNCTION penstock.release_fifo(
     p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_retention bigint[]
 ) RETURNS int[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
