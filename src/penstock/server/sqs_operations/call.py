@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from penstock.domain.errors import QueueDoesNotExist
+from penstock.domain.errors import MissingParameter, QueueDoesNotExist
 from penstock.wire.http import Request
 from penstock.wire.sqs.attempts import request_attempt
 from penstock.wire.sqs.errors import QUEUE_DOES_NOT_EXIST, AddressInvalid
@@ -50,6 +50,8 @@ class Call(msgspec.Struct):
             if self.in_query and not url:
                 address = self.place.base_url(self.request) + self.request.path
                 raise AddressInvalid(f"The address {address} is not valid for this endpoint.")
+            if url is None:
+                raise MissingParameter("The request must contain the parameter QueueUrl.")
             raise QueueDoesNotExist(QUEUE_DOES_NOT_EXIST)
         return name
 

@@ -152,9 +152,21 @@ async def test_an_operation_meets_its_error(client: Client, limits: Limits, oper
     assert (refused.value.code, refused.value.status) == (code, status)
 
 
-@pytest.mark.parametrize(
-    "operation", sorted(name for name, each in OPERATIONS.items() if "queue_url" in each.request.__struct_fields__)
-)
+ON_A_QUEUE = sorted(name for name, each in OPERATIONS.items() if "queue_url" in each.request.__struct_fields__)
+
+
+@pytest.mark.parametrize("operation", ON_A_QUEUE)
+async def test_json_that_names_no_queue_and_comes_to_none_misses_a_parameter(
+    endpoint: SqsEndpoint, operation: str
+) -> None:
+    # The SDKs for Java and Rust send it so; others miss the parameter themselves.
+    with pytest.raises(Refusal) as refused:
+        await Client(endpoint, "json").call(operation, **USUAL.get(operation, {}))
+    assert (refused.value.code, refused.value.status) == ("MissingParameter", 400)
+    assert refused.value.message == "The request must contain the parameter QueueUrl."
+
+
+@pytest.mark.parametrize("operation", ON_A_QUEUE)
 async def test_a_form_that_names_no_queue_and_comes_to_none_has_no_address(
     endpoint: SqsEndpoint, operation: str
 ) -> None:
