@@ -18,7 +18,7 @@ from penstock.domain.errors import (
     StoreUnavailable,
 )
 from penstock.domain.limits import SECOND_MS
-from penstock.domain.queue import Queue, QueueAttributes
+from penstock.domain.queue import FIFO_NAME_RULE, Queue, QueueAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -257,8 +257,5 @@ def _without_fifo_flag(name: QueueName, given: Mapping[str, str]) -> dict[str, s
             "Invalid value for the parameter FifoQueue. Reason: it can only be true, or absent."
         )
     if flag is not None and not name.fifo:
-        raise InvalidParameter(
-            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
-            "must end with .fifo suffix and be 1 to 80 in length."
-        )
+        raise InvalidParameter(FIFO_NAME_RULE)
     return settable

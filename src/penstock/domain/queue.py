@@ -11,6 +11,11 @@ from penstock.domain.errors import InvalidParameter
 from penstock.domain.limits import SECOND_MS
 
 FIFO_SUFFIX = ".fifo"
+NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+FIFO_NAME_RULE = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+    "must end with .fifo suffix and be 1 to 80 in length."
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 _ARN_PARTS = 6
@@ -44,9 +49,9 @@ class QueueName(msgspec.Struct, frozen=True, order=True, gc=False):
 
     def check(self) -> None:
         """Refuse a name that no new queue may have."""
-        if not (_FIFO_NAME if self.fifo else _NAME).fullmatch(self.name):
-            message = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
-            raise InvalidParameter(message)
+        allowed, rule = (_FIFO_NAME, FIFO_NAME_RULE) if self.fifo else (_NAME, NAME_RULE)
+        if not allowed.fullmatch(self.name):
+            raise InvalidParameter(rule)
 
 
 class DeduplicationScope(enum.StrEnum):

@@ -13,7 +13,7 @@ from penstock.domain.errors import (
     InvalidParameter,
     MissingParameter,
 )
-from penstock.domain.queue import QueueName
+from penstock.domain.queue import NAME_RULE, QueueName
 from penstock.wire.sqs import shapes
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _check_new(name: QueueName, attributes: Mapping[str, str]) -> None:
     """Refuse a new queue whose name and FifoQueue attribute do not say the same, as SQS does."""
     flag = attributes.get(_FIFO)
     if name.fifo and flag is None:
-        raise InvalidParameter("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
+        raise InvalidParameter(NAME_RULE)
     if flag is not None and not name.fifo and flag.lower() != "true":
         raise InvalidAttributeName(f"Unknown Attribute {_FIFO}.")
 
