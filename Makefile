@@ -75,5 +75,5 @@ lock: ## Resolve pyproject.toml again and rewrite both lock files
 	$(PYTHON) scripts/lock.py
 
 clean: ## Remove .venv, caches and build output; data/ is kept
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .node-clients
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .node-clients .go-client
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
