@@ -42,8 +42,9 @@ CREATE TABLE penstock.migration (
 
 def functions() -> list[str]:
     """The texts that make, or replace, all functions."""
-    folder = resources.files(__package__).joinpath("functions")
-    return [file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")]
+    found = resources.files(__package__).joinpath("functions").iterdir()
+    texts = sorted((file for file in found if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [file.read_text(encoding="utf-8") for file in texts]
 
 
 def scripts() -> dict[int, tuple[str, str]]:

@@ -28,11 +28,7 @@ async def test_a_flood_beyond_the_rate_is_turned_away_without_asking_the_store_e
     with pytest.raises(JobRefused) as refused:
         await enqueue(jobs)
     assert (refused.value.why, refused.value.retry_after_ms) == (TooMany.RATE_GLOBAL, 100)
-
-    def fail() -> None:
-        raise StoreUnavailable("The store was asked.")
-
-    failpoints.arm("jobs.enqueue.begun", fail)
+    fail_next(failpoints)
     await clock.advance(ms=60)
     for _ in range(100):
         with pytest.raises(JobRefused) as refused:
@@ -71,11 +67,7 @@ async def test_a_token_that_a_failing_store_did_not_take_is_still_there(
     await make_queue(jobs, **{"rate": Rate(per_second=10, burst=2), **settings})
     assert await flood(jobs, 3) == (2, 1)
     await clock.advance(ms=100)
-
-    def fail() -> None:
-        raise StoreUnavailable("The store is down.")
-
-    failpoints.arm("jobs.enqueue.begun", fail)
+    fail_next(failpoints)
     with pytest.raises(StoreUnavailable):
         await enqueue(jobs)
     assert await flood(jobs, 5) == (1, 4)
