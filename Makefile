@@ -13,7 +13,7 @@ PATHS := src tests scripts
 EXPLORED := tests/simulation tests/end_to_end/test_fuzz.py tests/end_to_end/jobs/test_document.py tests/unit
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore check lint types contracts format bench bench-peers bench-scaling lock clean
+.PHONY: help setup run test test-fast explore evidence check lint types contracts format bench bench-peers bench-scaling lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-fast: setup ## Run the tests that are not marked slow
 
 explore: setup ## Run what is tested at random on examples that nobody has tried before
 	PENSTOCK_TEST_EXPLORE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal $(EXPLORED) $(ARGS)
+
+evidence: setup ## Run the campaigns at full size and print what they found
+	PENSTOCK_TEST_EVIDENCE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal -m campaign $(ARGS)
 
 check: lint types contracts test ## Run everything that must pass before a merge
 

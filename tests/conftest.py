@@ -39,3 +39,17 @@ def limits() -> Limits:
 @pytest.fixture
 def failpoints() -> Failpoints:
     return Failpoints()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the campaigns found."""
+    lines = [
+        f"{report.nodeid}: {value}"
+        for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+        for name, value in report.user_properties
+        if report.when == "call" and name == "evidence"
+    ]
+    if lines:
+        terminalreporter.section("evidence")
+        for line in lines:
+            terminalreporter.write_line(line)
