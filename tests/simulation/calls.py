@@ -25,6 +25,7 @@ long_times = st.sampled_from(
 )
 retentions = st.sampled_from((345_600, 60, 3_600, 1_209_600))
 attempts = st.sampled_from(("none", "none", "new", "again"))
+receives = st.sampled_from(("none", "none", "new", "new", "again", "again", "late"))
 entries = st.fixed_dictionaries(
     {
         "group": st.sampled_from(("a", "a", "a", "b", None)),
@@ -45,7 +46,7 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "from_": queues,
             "count": st.integers(1, 10),
             "lease_ms": lease_times,
-            "attempt": attempts,
+            "attempt": receives,
             "pick": picks,
         },
     ),
@@ -61,6 +62,8 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "delete": (3, {"chosen": some_picks}),
     "change_visibility": (3, {"chosen": some_picks, "lease_ms": change_times}),
     "release": (2, {"chosen": some_picks}),
+    "reset_and_retry": (2, {"from_": queues, "lease_ms": lease_times, "pause_ms": st.sampled_from((0, 0, 1, 1_000))}),
+    "connection_ends": (2, {"pick": picks}),
     "time_passes": (5, {"ms": short_times}),
     "much_time_passes": (1, {"ms": long_times}),
     "a_retention_passes": (1, {"which": queues}),

@@ -21,6 +21,7 @@ from penstock.domain.queue import DeduplicationScope, Queue, QueueAttributes, Re
 from penstock.store.port import Leased, Store
 from penstock.testing import CountedIds, ManualClock
 from tests.simulation.calls import LEASE_MS, Call, calls, retentions
+from tests.simulation.consumers import Answered, Consumers, Receive
 from tests.simulation.model import Delivery, Model, ModelMessage, ModelQueue
 from tests.simulation.moves import ModelMoves
 from tests.support.queues import attempt_key, queue_name
@@ -54,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.moves = ModelMoves(self.model)
         self.deliveries: list[Delivery] = []
         self.send_attempts: list[bytes] = []
-        self.lease_attempts: list[tuple[bytes, ModelQueue]] = []
+        self.consumers = Consumers()
         self.ready: set[int] = set()
         self.told_at_ms: dict[int, float] = {}
         """By queue id: when an empty receive was told to look again, as long as nobody was woken since."""
@@ -176,18 +177,57 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.run(self.opened.outcome(key)) == self.model.outcome(key)
 
     def receive(self, from_: int, count: int, lease_ms: int, attempt: str, pick: int) -> None:
-        kept, key = self.model.queues[from_], None
-        if attempt == "again" and self.lease_attempts:
-            key, kept = self.lease_attempts[pick % len(self.lease_attempts)]
+        kept, receive, retry = self.model.queues[from_], None, 0
+        if attempt in {"again", "late"} and self.consumers.receives:
+            receive = self.consumers.receives[pick % len(self.consumers.receives)]
+            kept = receive.to
+            if attempt == "again":
+                receive.sent += 1
+            retry = receive.sent if attempt == "again" else pick % (receive.sent + 1)
         elif attempt != "none":
-            key = attempt_key(f"lease-{len(self.lease_attempts)}")
-            self.lease_attempts.append((key, kept))
+            receive = self.consumers.begin(kept)
+        self.receive_now(kept, count, lease_ms, receive, retry)
+
+    def receive_now(
+        self, kept: ModelQueue, count: int, lease_ms: int, receive: Receive | None = None, retry: int = 0
+    ) -> Answered:
+        key = None if receive is None else receive.key
         with self.woken():
-            answer = self.run(self.opened.lease(kept.queue, count=count, lease_ms=lease_ms, attempt=key))
-            deliveries, undecided = self.model.lease(kept, count, lease_ms, key, answer)
+            answer = self.run(self.opened.lease(kept.queue, count=count, lease_ms=lease_ms, attempt=key, retry=retry))
+            deliveries, undecided = self.model.lease(kept, count, lease_ms, key, answer, retry)
             self.note_told(kept, answer, lease_ms)
             self.find_dead_letters(kept, undecided)
         self.deliveries += [delivery for delivery in deliveries if delivery not in self.deliveries]
+        answered = Answered(receive, retry, answer.holder, deliveries)
+        if deliveries:
+            self.consumers.answered.append(answered)
+        return answered
+
+    def reset_and_retry(self, from_: int, lease_ms: int, pause_ms: int) -> None:
+        """Give a receive up, retry it, and only then let its connection end."""
+        kept = self.model.queues[from_]
+        receive = self.consumers.begin(kept)
+        dead = self.receive_now(kept, 10, lease_ms, receive)
+        self.time_passes(pause_ms)
+        receive.sent += 1
+        self.receive_now(kept, 10, lease_ms, receive, receive.sent)
+        self.connection_ends_now(dead)
+
+    def connection_ends(self, pick: int) -> None:
+        """End the connection of a request that was answered at some time, with its answer unread."""
+        if self.consumers.answered:
+            among = self.consumers.answered[-4:] if pick % 2 else self.consumers.answered
+            self.connection_ends_now(among[pick // 2 % len(among)])
+
+    def connection_ends_now(self, dead: Answered) -> None:
+        if not dead.deliveries:
+            return
+        held = self.consumers.held(dead)
+        receipts = [delivery.receipt for delivery in dead.deliveries]
+        with self.woken():
+            self.run(self.opened.release(dead.deliveries[0].to.queue, receipts, holder=dead.holder))
+            self.model.release(dead.deliveries, dead.holder)
+        assert all(delivery.current for delivery in held), "a request that was given up takes nothing from its retry"
 
     def receive_and_vanish(self, from_: int, count: int, times: int) -> None:
         """Receive as consumers do that crash each time, until the messages are dead letters."""

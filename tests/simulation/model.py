@@ -51,6 +51,8 @@ class ModelMessage:
     """The current receipt; None before the first lease and after a release."""
     receipt_max: int = 0
     leased_at_ms: int | None = None
+    holder: int | None = 0
+    """Which of the requests that were given its lease holds it; None: that cannot be told."""
     first_received_at_ms: set[int] = field(default_factory=set)
     """Instants that may count as the first receive: after a release or a move, an earlier one or the next."""
     dead_letter_source: str | None = None
@@ -201,7 +203,7 @@ class Model:
     # -- receive ----------------------------------------------------------------------------------
 
     def lease(
-        self, from_: ModelQueue, count: int, lease_ms: int, attempt: bytes | None, answer: Leased
+        self, from_: ModelQueue, count: int, lease_ms: int, attempt: bytes | None, answer: Leased, retry: int = 0
     ) -> tuple[list[Delivery], list[ModelMessage]]:
         """Take over what was delivered. Return it, and those that may have become dead letters: only a look tells."""
         earlier = self._still_leased(attempt)
@@ -210,8 +212,12 @@ class Model:
                 (d.message.body, d.receipt.receipt, d.message.shown_count) for d in earlier
             ], "a receive that is tried again gets its messages again"
             for delivery in earlier:
-                delivery.message.visible_at_ms = max(delivery.message.visible_at_ms, self.now_ms + lease_ms)
+                message = delivery.message
+                message.visible_at_ms = max(message.visible_at_ms, self.now_ms + lease_ms)
+                message.holder = retry if message.holder is not None and retry > message.holder else None
+            assert answer.holder == retry
             return earlier, []
+        assert answer.holder == 0
         self._check_next(from_, answer)
         candidates = from_.leasable(self.now_ms)
         deliverable = [message for message in candidates if not from_.exhausted(message)]
@@ -264,6 +270,7 @@ class Model:
         message.receipt = message.receipt_max = seen.receipt
         message.leased_at_ms = self.now_ms
         message.visible_at_ms = self.now_ms + lease_ms
+        message.holder = 0
         for name in ("message_id", "group", "deduplication_id", "sequence", "sent_at_ms"):
             assert getattr(seen, name) == getattr(message, name), f"{name} of {message.body}"
         assert seen.receive_count == message.shown_count, f"receives of {message.body}"
@@ -295,9 +302,9 @@ class Model:
 
     # -- what consumers do with a delivery --------------------------------------------------------
 
-    def release(self, deliveries: Sequence[Delivery]) -> None:
+    def release(self, deliveries: Sequence[Delivery], holder: int = 0) -> None:
         for delivery in deliveries:
-            if delivery.current:
+            if delivery.current and delivery.message.holder == holder:
                 delivery.message.receipt = delivery.message.leased_at_ms = None
                 delivery.message.receive_count -= 1
                 delivery.message.visible_at_ms = self.now_ms

@@ -75,8 +75,9 @@ async def lease(
     *,
     lease_ms: int = LEASE_MS,
     attempt: bytes | None = None,
+    retry: int = 0,
 ) -> list[Message]:
-    leased = await store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
+    leased = await store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt, retry=retry)
     return leased.messages
 
 
@@ -109,8 +110,8 @@ async def hide(store: Store, queue: Queue, *messages: Message, lease_ms: int) ->
     return kinds(await store.change_visibility(queue, changes))
 
 
-async def release(store: Store, queue: Queue, *messages: Message) -> None:
-    await store.release(queue, [receipt_of(queue, message) for message in messages])
+async def release(store: Store, queue: Queue, *messages: Message, holder: int = 0) -> None:
+    await store.release(queue, [receipt_of(queue, message) for message in messages], holder=holder)
 
 
 def kinds(answers: Sequence[PenstockError | None]) -> list[type[PenstockError] | None]:

@@ -32,10 +32,14 @@ _COUNT = "MaxNumberOfMessages"
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """A received message and the handle by which its consumer names this delivery."""
+    """A received message and the handle by which its consumer names this delivery.
+
+    `holder` says which of the requests that were given this delivery this one is: see `Store.release`.
+    """
 
     message: Message
     handle: str
+    holder: int = 0
 
 
 class Messages:
@@ -138,20 +142,23 @@ class Messages:
         lease_ms: int | None = None,
         wait_ms: int | None = None,
         attempt: AttemptKey | None = None,
+        retry: int = 0,
     ) -> list[Delivery]:
         """Lease up to `count` messages; with none at hand, wait for one until `wait_ms` has passed.
 
         The queue's own settings stand in for what is not given. Waiting receives are served in the order of arrival.
+        A request with the same attempt key gets the same messages again; `retry` is the number of that retry, if the
+        caller numbers them.
         """
         queue = await self._store.find_queue(name)
         lease_ms = queue.attributes.visibility_timeout_s * SECOND_MS if lease_ms is None else lease_ms
         wait_ms = queue.attributes.receive_wait_s * SECOND_MS if wait_ms is None else wait_ms
         self._check_receive(count, lease_ms, wait_ms)
         if wait_ms == 0:
-            leased = await self._lease(queue, count, lease_ms, attempt)
+            leased = await self._lease(queue, count, lease_ms, attempt, retry)
         else:
             with self._waiters.ticket(queue.id) as ticket:
-                leased = await self._wait(ticket, queue, count, lease_ms, wait_ms, attempt)
+                leased = await self._wait(ticket, queue, count, lease_ms, wait_ms, attempt, retry)
         return self._deliveries(queue, leased)
 
     def begin_receive(
@@ -162,6 +169,7 @@ class Messages:
         lease_ms: int | None,
         wait_ms: int | None,
         attempt: AttemptKey | None,
+        retry: int,
         done: Done[list[Delivery]],
     ) -> bool:
         """Receive without a coroutine, as `begin_send` sends, if no waiting is asked for."""
@@ -182,12 +190,12 @@ class Messages:
                 self._note_look(queue, answer, count, lease_ms, since_ms)
                 done(self._deliveries(queue, answer), None)
 
-        return prompt.begin_lease(queue, count=count, lease_ms=lease_ms, attempt=attempt, done=leased)
+        return prompt.begin_lease(queue, count=count, lease_ms=lease_ms, attempt=attempt, retry=retry, done=leased)
 
     def _deliveries(self, queue: Queue, leased: Leased) -> list[Delivery]:
         encode = self._handles.encode
         return [
-            Delivery(message, encode(Receipt(queue.id, message.position, message.receipt)))
+            Delivery(message, encode(Receipt(queue.id, message.position, message.receipt)), leased.holder)
             for message in leased.messages
         ]
 
@@ -199,12 +207,13 @@ class Messages:
         lease_ms: int,
         wait_ms: int,
         attempt: AttemptKey | None,
+        retry: int,
     ) -> Leased:
         deadline_ms = self._clock.now_ms() + wait_ms
         while True:
             # At the deadline there is one last look: what became leasable at that very instant is still in time.
             signalled = await ticket.wait(self._clock, deadline_ms)
-            leased = await self._lease(await self._same(queue), count, lease_ms, attempt)
+            leased = await self._lease(await self._same(queue), count, lease_ms, attempt, retry)
             if leased.messages or not signalled or self._waiters.closed:
                 return leased
 
@@ -216,9 +225,9 @@ class Messages:
             raise QueueDoesNotExist(message)
         return now
 
-    async def _lease(self, queue: Queue, count: int, lease_ms: int, attempt: AttemptKey | None) -> Leased:
+    async def _lease(self, queue: Queue, count: int, lease_ms: int, attempt: AttemptKey | None, retry: int) -> Leased:
         since_ms = self._clock.now_ms()
-        leased = await self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
+        leased = await self._store.lease(queue, count=count, lease_ms=lease_ms, attempt=attempt, retry=retry)
         self._note_look(queue, leased, count, lease_ms, since_ms)
         return leased
 
@@ -245,13 +254,17 @@ class Messages:
                 raise InvalidParameter(message)
 
     async def release(self, name: QueueName, deliveries: Sequence[Delivery]) -> None:
-        """Give back messages whose consumer went away before it got them: visible at once, at no cost in receives."""
+        """Give back the messages of one receive whose consumer went away before it got them.
+
+        They are visible at once and do not count as received, unless a retry of that receive holds them by now.
+        """
         try:
             queue = await self._store.find_queue(name)
         except QueueDoesNotExist:
             return
         receipts = [self._handles.decode(delivery.handle) for delivery in deliveries]
-        await self._store.release(queue, [receipt for receipt in receipts if receipt.queue_id == queue.id])
+        ours = [receipt for receipt in receipts if receipt.queue_id == queue.id]
+        await self._store.release(queue, ours, holder=deliveries[0].holder)
 
     # -- peek -------------------------------------------------------------------------------------
 

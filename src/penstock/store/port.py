@@ -44,11 +44,12 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
 
     It may be too early, never too late. None: nothing is hidden, only a change can make a message leasable; or, with
     messages, that nobody looked. It is 0, with or without messages, where the lease stopped at a bound on its work and
-    is worth calling again.
+    is worth calling again. `holder` is what `release` needs to take the messages back.
     """
 
     messages: list[Message]
     next_in_ms: int | None = None
+    holder: int = 0
 
 
 class Peek(msgspec.Struct, frozen=True, gc=False):
@@ -180,6 +181,7 @@ class Store(Protocol):
         count: int,
         lease_ms: int,
         attempt: AttemptKey | None = None,
+        retry: int = 0,
     ) -> Leased:
         """Lease up to `count` visible messages for `lease_ms`, hiding them until then. Never waits for messages.
 
@@ -203,12 +205,17 @@ class Store(Protocol):
         - With an attempt key: if an earlier lease with that key (within `limits.outcome_window_ms`) gave messages of
           which any is still leased under the same receipt, those are the answer again, with the same receipts and
           counts, and their lease is renewed to `lease_ms` from now (never shortened). Otherwise it is a new lease.
+        - `retry` is the number that the caller gave this retry of the request, or 0. It decides which of several
+          requests with one attempt key holds the messages, and so may release them: see `release`.
         """
 
-    async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
+    async def release(self, queue: Queue, receipts: Sequence[Receipt], *, holder: int = 0) -> None:
         """Undo deliveries that never reached their consumer: visible at once, and `receive_count` as before the lease.
 
-        The receipts become stale. Receipts that are stale already are passed over.
+        The receipts become stale. Receipts that are stale already are passed over, and so are messages that `holder`
+        does not hold. The request that leases has the number 0 and is the holder. A retry that is given the same
+        messages becomes the holder if its number is greater. Otherwise it may be the older of the two, come late; then
+        there is no holder any more, and only the consumer or the end of the lease makes the messages visible.
         """
 
     async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:
@@ -303,7 +310,7 @@ class PromptStore(Protocol):
         """Do what `append` does; `done` is told after the commit."""
 
     def begin_lease(
-        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None, done: Done[Leased]
+        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None, retry: int, done: Done[Leased]
     ) -> bool:
         """Do what `lease` does; `done` is told after the commit. It cannot be cancelled, but its messages released."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -37,13 +38,13 @@ class Looks:
         self.count = 0
         store.lease = self.lease  # type: ignore[method-assign] # To count, and for nothing else.
 
-    async def lease(self, queue: Queue, *, count: int, lease_ms: int, attempt: bytes | None = None) -> Leased:
+    async def lease(self, queue: Queue, **arguments: Any) -> Leased:
         self.count += 1
         self._under_way += 1
         self.begun.set()
         self._idle.clear()
         try:
-            return await self._lease(queue, count=count, lease_ms=lease_ms, attempt=attempt)
+            return await self._lease(queue, **arguments)
         finally:
             self._under_way -= 1
             if self._under_way == 0:

@@ -18,7 +18,7 @@ from penstock.domain.limits import SECOND_MS
 from penstock.domain.message import Refused, Sent, check_token
 from penstock.domain.sending import check_entry_ids
 from penstock.wire.sqs import shapes
-from penstock.wire.sqs.attempts import receive_attempt
+from penstock.wire.sqs.attempts import receive_attempt, retry_number
 from penstock.wire.sqs.digests import attributes_digest, body_digest
 from penstock.wire.sqs.errors import sqs_error, sqs_error_named
 from penstock.wire.sqs.messages import delivered, outgoing, sequence_number
@@ -138,17 +138,20 @@ class MessageOperations:
 
     async def _receive(self, call: Call, request: shapes.ReceiveMessageRequest) -> shapes.ReceiveMessageResult:
         name = call.queue(request.queue_url)
+        attempt, retry = _receive_attempt(call, name, request.receive_request_attempt_id)
         deliveries = await self._messages.receive(
             name,
             count=1 if request.max_number_of_messages is None else request.max_number_of_messages,
             lease_ms=_ms(request.visibility_timeout),
             wait_ms=_ms(request.wait_time_seconds),
-            attempt=_receive_attempt(call, name, request.receive_request_attempt_id),
+            attempt=attempt,
+            retry=retry,
         )
         return self._received(call, name, request, deliveries)
 
     def _begin_receive(self, call: Call, request: shapes.ReceiveMessageRequest, ended: Ended) -> bool:
         name = call.queue(request.queue_url)
+        attempt, retry = _receive_attempt(call, name, request.receive_request_attempt_id)
 
         def done(deliveries: list[Delivery] | None, error: BaseException | None) -> None:
             if deliveries is None:
@@ -161,7 +164,8 @@ class MessageOperations:
             count=1 if request.max_number_of_messages is None else request.max_number_of_messages,
             lease_ms=_ms(request.visibility_timeout),
             wait_ms=_ms(request.wait_time_seconds),
-            attempt=_receive_attempt(call, name, request.receive_request_attempt_id),
+            attempt=attempt,
+            retry=retry,
             done=done,
         )
 
@@ -302,12 +306,15 @@ def _ms(seconds: int | None) -> int | None:
     return None if seconds is None else seconds * SECOND_MS
 
 
-def _receive_attempt(call: Call, name: QueueName, attempt_id: str | None) -> bytes | None:
-    """Tell a retried receive by the client's own id on a FIFO queue, or else by its SDK's."""
+def _receive_attempt(call: Call, name: QueueName, attempt_id: str | None) -> tuple[bytes | None, int]:
+    """Return what identifies a retried receive, and the number of the retry.
+
+    That is the client's own id on a FIFO queue, which says nothing about the order of its retries, or else the SDK's.
+    """
     if attempt_id is None or not name.fifo:
-        return call.attempt
+        return call.attempt, retry_number(call.request)
     check_token("ReceiveRequestAttemptId", attempt_id)
-    return receive_attempt(call.caller.identity, name, attempt_id)
+    return receive_attempt(call.caller.identity, name, attempt_id), 0
 
 
 def _about(error: PenstockError, handle: str) -> PenstockError:

@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from penstock.store.postgres.pinned import PinnedClock
     from penstock.store.postgres.pool import Session
 
-_ARGUMENTS = ", ".join(f"${number}" for number in range(1, 20))
+_ARGUMENTS = ", ".join(f"${number}" for number in range(1, 21))
 _LEASE = f"SELECT * FROM penstock.lease({_ARGUMENTS})"  # noqa: S608 # Numbers of arguments.
 _LEASE_FIFO = f"SELECT * FROM penstock.lease_fifo({_ARGUMENTS})"  # noqa: S608 # As above.
-_FORGET = """
-DELETE FROM penstock.lease_outcome WHERE key = $1 AND positions = $2 AND receipts = $3 AND NOT again RETURNING key
-"""
 
 
 class Lease(Operation[Leased]):
@@ -43,7 +40,8 @@ class Lease(Operation[Leased]):
         count: int,
         lease_ms: int,
         attempt: bytes | None,
-        give_back: Callable[[Queue, Leased, bytes | None], None],
+        retry: int,
+        give_back: Callable[[Queue, Leased], None],
     ) -> None:
         super().__init__()
         self._give_back = give_back
@@ -51,13 +49,14 @@ class Lease(Operation[Leased]):
         self.count = count
         self.lease_ms = lease_ms
         self.attempt = attempt
+        self.retry = retry
         self.rows = count
         self.key = attempt
 
     def abandoned(self, answer: Leased) -> None:
         """Give back what was leased."""
         if answer.messages:
-            self._give_back(self.queue, answer, self.attempt)
+            self._give_back(self.queue, answer)
 
 
 class _Request:
@@ -97,12 +96,6 @@ class Leases:
         requests = _apart(batch.operations)
         return await self._lease(session, _LEASE_FIFO, self._limits.in_flight_fifo_max, batch, requests)
 
-    async def forget(self, session: Session, attempt: bytes, leased: Leased) -> bool:
-        """Forget that a lease was made with a key, and say so; unless a retry has been given the same meanwhile."""
-        positions = [message.position for message in leased.messages]
-        receipts = [message.receipt for message in leased.messages]
-        return await session.fetchval(_FORGET, attempt, positions, receipts) is not None
-
     async def _lease(
         self, session: Session, statement: str, in_flight_max: int, batch: Batch[Lease], requests: Sequence[_Request]
     ) -> Done[Leased]:
@@ -124,6 +117,7 @@ class Leases:
             batch.attempt,
             [keys[lease] for lease, _ in leases],
             [lease.attempt is not None for lease, _ in leases],
+            [None if lease.attempt is None else lease.retry for lease, _ in leases],
             [number for _, number in leases],
             [lease.count for lease, _ in leases],
             _again(batch),
@@ -225,4 +219,6 @@ def _shared_out(
         if full and not share:
             yield lease, OverLimit(f"The maximum number of in flight messages is reached: {in_flight_max}.")
         else:
-            yield lease, Leased(share, told["next_in"])
+            # The repetition of a batch with a key of our own is still the request that leased.
+            holder = lease.retry if told["again"] and lease.attempt is not None else 0
+            yield lease, Leased(share, told["next_in"], holder)

@@ -29,8 +29,8 @@ _DELETE = "SELECT penstock.delete($1, $2, $3)"
 _DELETE_FIFO = "SELECT * FROM penstock.delete_fifo($1, $2, $3, $4, $5)"
 _CHANGE = "SELECT penstock.change_visibility($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 _CHANGE_FIFO = "SELECT penstock.change_visibility_fifo($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
-_RELEASE = "SELECT penstock.release($1, $2, $3, $4)"
-_RELEASE_FIFO = "SELECT penstock.release_fifo($1, $2, $3, $4, $5)"
+_RELEASE = "SELECT penstock.release($1, $2, $3, $4, $5)"
+_RELEASE_FIFO = "SELECT penstock.release_fifo($1, $2, $3, $4, $5, $6)"
 
 # What the functions say of one entry.
 _DONE, _DONE_SOONER, _NOT_LEASED, _GONE, _TOO_LONG, _NO_QUEUE = range(6)
@@ -40,14 +40,17 @@ Judgement = list[PenstockError | None]
 
 
 class Settlement(Operation[Judgement]):
-    """One call upon deliveries of one queue. `lease_ms` is given for visibility changes only."""
+    """One call upon deliveries of one queue. `lease_ms` is given for visibility changes only, `holder` for releases."""
 
-    def __init__(self, verb: str, queue: Queue, receipts: Sequence[Receipt], lease_ms: Sequence[int] = ()) -> None:
+    def __init__(
+        self, verb: str, queue: Queue, receipts: Sequence[Receipt], lease_ms: Sequence[int] = (), holder: int = 0
+    ) -> None:
         super().__init__()
         self.verb = verb  # type: ignore[misc] # One class for three verbs that take the same.
         self.queue = queue
         self.receipts = receipts
         self.lease_ms = lease_ms
+        self.holder = holder
         self.rows = len(receipts)
 
 
@@ -118,13 +121,15 @@ class Receipts:
     async def release(self, session: Session, batch: Batch[Settlement]) -> Done[Judgement]:
         """Release messages of standard queues."""
         entries = _sorted(batch)
-        codes = await session.fetchval(_RELEASE, self._clock.pinned_ms, *_named(entries))
+        codes = await session.fetchval(_RELEASE, self._clock.pinned_ms, *_named(entries), _holders(entries))
         return _judged(batch, entries, codes, sooner=_DONE)
 
     async def release_fifo(self, session: Session, batch: Batch[Settlement]) -> Done[Judgement]:
         """Release messages of FIFO queues."""
         entries = _sorted(batch)
-        codes = await session.fetchval(_RELEASE_FIFO, self._clock.pinned_ms, *_named(entries), _retentions(entries))
+        codes = await session.fetchval(
+            _RELEASE_FIFO, self._clock.pinned_ms, *_named(entries), _holders(entries), _retentions(entries)
+        )
         return _judged(batch, entries, codes, sooner=_DONE)
 
 
@@ -144,6 +149,10 @@ def _named(entries: Sequence[_Entry]) -> tuple[list[int], list[int], list[int]]:
         [entry.position for entry in entries],
         [entry.receipt for entry in entries],
     )
+
+
+def _holders(entries: Sequence[_Entry]) -> list[int]:
+    return [entry.operation.holder for entry in entries]
 
 
 def _retentions(entries: Sequence[_Entry]) -> list[int]:

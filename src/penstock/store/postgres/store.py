@@ -87,9 +87,7 @@ class PostgresStore:
         self.jobs = ScriptedJobs(self._job_runner, ids=ids)
 
         self._outcomes = Appends(pinned, limits)
-        leases = self._leases = Leases(
-            pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key
-        )
+        leases = Leases(pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key)
         receipts = Receipts(pinned, limits)
         # Each pair: standard queues, FIFO queues.
         self._append = self._lanes(self._outcomes.standard, self._outcomes.fifo, width=2)
@@ -248,37 +246,37 @@ class PostgresStore:
         self._check_open()
         return await self._work.read(lambda session: self._outcomes.outcome(session, attempt))
 
-    async def lease(self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None) -> Leased:
+    async def lease(
+        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None, retry: int = 0
+    ) -> Leased:
         """Lease visible messages."""
         self._check_open()
-        return await self._lease[queue.fifo].submit(Lease(queue, count, lease_ms, attempt, self._give_back))
+        return await self._lease[queue.fifo].submit(Lease(queue, count, lease_ms, attempt, retry, self._give_back))
 
     async def peek(self, queue: Queue, *, state: MessageState | None = None, after: int = 0, limit: int) -> Peek:
         """Show messages without receiving them."""
         self._check_open()
         return await self._peeks.peek(queue, state, after, limit)
 
-    def _give_back(self, queue: Queue, leased: Leased, attempt: AttemptKey | None) -> None:
+    def _give_back(self, queue: Queue, leased: Leased) -> None:
         """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""
-        release = asyncio.create_task(self._release_abandoned(queue, leased, attempt))
+        release = asyncio.create_task(self._release_abandoned(queue, leased))
         self._releases.add(release)
         release.add_done_callback(self._released)
 
-    async def _release_abandoned(self, queue: Queue, leased: Leased, attempt: AttemptKey | None) -> None:
-        # A caller who went away may have come back with the same key, here or at another node: then it is theirs.
-        if attempt is None or await self._work.read(lambda session: self._leases.forget(session, attempt, leased)):
-            receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
-            await self._settle(self._release, Settlement("release", queue, receipts))
+    async def _release_abandoned(self, queue: Queue, leased: Leased) -> None:
+        receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
+        await self._settle(self._release, Settlement("release", queue, receipts, holder=leased.holder))
 
     def _released(self, release: asyncio.Task[None]) -> None:
         self._releases.discard(release)
         if not release.cancelled() and release.exception() is not None:
             _log.warning("A lease whose caller went away could not be given back: %s", release.exception())
 
-    async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
+    async def release(self, queue: Queue, receipts: Sequence[Receipt], *, holder: int = 0) -> None:
         """Undo deliveries that never reached their consumer."""
         self._check_open()
-        await self._settle(self._release, Settlement("release", queue, receipts))
+        await self._settle(self._release, Settlement("release", queue, receipts, holder=holder))
 
     async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:
         """Delete the messages that receipts name."""

@@ -68,6 +68,7 @@ class Lease(Call[Leased], eq=False):
     count: int
     lease_ms: int
     attempt: AttemptKey | None
+    retry: int
     give_back: Callable[[Queue, Leased], None]
 
     def abandoned(self) -> None:

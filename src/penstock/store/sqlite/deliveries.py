@@ -18,7 +18,7 @@ COUNTED_DUE_MAX = 1_000
 """For so many queues it is remembered how much of what came due was counted."""
 
 _FIND = """
-SELECT d.position, d.state, d.visible_at_ms, d.leased_at_ms, d.receipt, d.receive_count, d.group_id
+SELECT d.position, d.state, d.visible_at_ms, d.leased_at_ms, d.receipt, d.receive_count, d.group_id, d.holder
 FROM carray(?) AS wanted CROSS JOIN delivery AS d ON d.position = wanted.value
 """
 
@@ -31,9 +31,11 @@ SELECT value, ?2, 1, ?3, ?4, 1, 1, ?4 FROM carray(?1)
 _LEASE_AGAIN = """
 UPDATE delivery
 SET state = 1, visible_at_ms = ?2, leased_at_ms = ?3, receipt = receipt + 1, receive_count = receive_count + 1,
-    first_received_at_ms = coalesce(first_received_at_ms, ?3)
+    holder = 0, first_received_at_ms = coalesce(first_received_at_ms, ?3)
 WHERE position = ?1
 """
+
+_HAND_OVER = "UPDATE delivery SET holder = CASE WHEN ?2 > holder THEN ?2 END WHERE position = ?1"
 
 _HIDE = "UPDATE delivery SET state = ?2, visible_at_ms = ?3 WHERE position = ?1"
 
@@ -74,6 +76,7 @@ class Delivery(NamedTuple):
     receipt: int
     receive_count: int
     group_id: int | None
+    holder: int | None
 
 
 class _CountedDue:
@@ -137,6 +140,10 @@ class Deliveries:
         if visible_at_ms < delivery.visible_at_ms:
             self._transaction.wake(contents.queue_id, 1)
         return delivery._replace(state=state, visible_at_ms=visible_at_ms)
+
+    def hand_over(self, delivery: Delivery, retry: int) -> None:
+        """Make a retry the holder of a delivery that it is given too, or nobody if it may be the older request."""
+        self._db.execute(_HAND_OVER, (delivery.position, retry))
 
     def undo(self, contents: Contents, delivery: Delivery) -> None:
         """Make a delivery not to have been: visible at once, not counted, its receipt stale."""

@@ -189,7 +189,7 @@ class Leases:
         # Once in a run: what it works through stays bounded, and its source has seen all that was settled.
         contents = self.settle(call.queue) if run.source is None else self._contents.of(call.queue.id)
         if key is not None and (again := self._lease_again(call, key, contents)):
-            return Leased(again)
+            return Leased(again, holder=call.retry)
         room = self._room(call.queue, contents, run.source)
         messages: list[Message] = []
         if room and contents.visible > 0:
@@ -252,6 +252,7 @@ class Leases:
             ):
                 continue
             self._deliveries.hide(contents, delivery, max(delivery.visible_at_ms, now_ms + call.lease_ms))
+            self._deliveries.hand_over(delivery, call.retry)
             *row, group = rows[position]
             messages.append(leased_message(row, now_ms, group, fifo=contents.fifo, leases=0))
         if not messages:

@@ -79,13 +79,13 @@ class Receipts:
             self._leave_out_expired(call.queue, known)
             call.answer = [self._change(contents, known, change) for change in call.changes]
 
-    def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
-        """Undo deliveries."""
+    def release(self, queue: Queue, receipts: Sequence[Receipt], holder: int) -> None:
+        """Undo deliveries, but for those that another request holds by now."""
         contents = self._contents.change(queue.id)
         known = self._find(contents, receipts)
         for receipt in receipts:
             delivery = known.pop(receipt.position, None)
-            if delivery is not None and delivery.receipt == receipt.receipt:
+            if delivery is not None and (delivery.receipt, delivery.holder) == (receipt.receipt, holder):
                 self._deliveries.undo(contents, delivery)
 
     def _find(self, contents: Contents, receipts: Iterable[Receipt]) -> dict[int, Delivery]:

@@ -165,8 +165,10 @@ class SqliteStore:
     async def outcome(self, attempt: AttemptKey) -> list[SendResult] | None:
         return await self._work(partial(self._parts.appends.outcome, APPENDED + attempt))
 
-    async def lease(self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None) -> Leased:
-        call = Lease(queue, count, lease_ms, attempt, self._give_back)
+    async def lease(
+        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None = None, retry: int = 0
+    ) -> Leased:
+        call = Lease(queue, count, lease_ms, attempt, retry, self._give_back)
         try:
             return await self._verb("lease", call)
         except asyncio.CancelledError:
@@ -177,8 +179,8 @@ class SqliteStore:
                 call.abandoned()
             raise
 
-    async def release(self, queue: Queue, receipts: Sequence[Receipt]) -> None:
-        await self._verb("release", Work(partial(self._parts.receipts.release, queue, receipts)))
+    async def release(self, queue: Queue, receipts: Sequence[Receipt], *, holder: int = 0) -> None:
+        await self._verb("release", Work(partial(self._parts.receipts.release, queue, receipts, holder)))
 
     def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> Coroutine[Any, Any, list[PenstockError | None]]:
         return self._verb("delete", Delete(queue, receipts))
@@ -208,11 +210,11 @@ class SqliteStore:
         return True
 
     def begin_lease(
-        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None, done: Done[Leased]
+        self, queue: Queue, *, count: int, lease_ms: int, attempt: AttemptKey | None, retry: int, done: Done[Leased]
     ) -> bool:
         if self._failpoints:
             return False
-        self._commits.begin(Lease(queue, count, lease_ms, attempt, self._give_back), done)
+        self._commits.begin(Lease(queue, count, lease_ms, attempt, retry, self._give_back), done)
         return True
 
     def begin_delete(
@@ -227,7 +229,7 @@ class SqliteStore:
         """Release what nobody waits for any more. Should that fail, it comes back when its lease is over."""
         receipts = [Receipt(queue.id, message.position, message.receipt) for message in leased.messages]
         try:
-            released = self._commits.run(Work(partial(self._parts.receipts.release, queue, receipts)))
+            released = self._commits.run(Work(partial(self._parts.receipts.release, queue, receipts, leased.holder)))
         except StoreUnavailable as error:  # It is closed, or has too much to do.
             _log.warning(_NOT_GIVEN_BACK, error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,10 @@ if TYPE_CHECKING:
     from penstock.wire.http import Request
 
 INVOCATION_ID_HEADER = "amz-sdk-invocation-id"
+RETRY_HEADER = "amz-sdk-request"
+RETRY_NUMBER_MAX = 10_000
 _KEY_BYTES = 16
+_TRY = re.compile(r"(?:^|[;\s])attempt=(\d{1,5})(?:$|[;\s])")
 
 
 def request_attempt(caller: str, operation: str, request: Request) -> bytes | None:
@@ -29,3 +33,10 @@ def request_attempt(caller: str, operation: str, request: Request) -> bytes | No
 def receive_attempt(caller: str, queue: QueueName, attempt_id: str) -> bytes:
     """Make the key of receives that a client marks itself, with a ReceiveRequestAttemptId, on a FIFO queue."""
     return sha256(f"receive\0{caller}\0{queue.arn}\0{attempt_id}".encode()).digest()[:_KEY_BYTES]
+
+
+def retry_number(request: Request) -> int:
+    """Return which retry of its call a request is; 0 for the first try, and from an SDK that does not count them."""
+    said = request.headers.get(RETRY_HEADER)
+    tried = None if said is None else _TRY.search(said)
+    return 0 if tried is None else min(max(int(tried[1]) - 1, 0), RETRY_NUMBER_MAX)

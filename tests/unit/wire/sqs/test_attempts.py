@@ -4,7 +4,7 @@ import pytest
 
 from penstock.domain.queue import QueueName
 from penstock.wire.http import Request
-from penstock.wire.sqs.attempts import receive_attempt, request_attempt
+from penstock.wire.sqs.attempts import RETRY_NUMBER_MAX, receive_attempt, request_attempt, retry_number
 
 ORDERS = QueueName("us-east-1", "000000000000", "orders.fifo")
 
@@ -57,3 +57,29 @@ def test_a_receive_attempt_id_is_the_callers_own_on_one_queue() -> None:
         receive_attempt("AKIA", another, "a-1"),
     }
     assert len(others | {key}) == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        ("attempt=1", 0),
+        ("attempt=1; max=3", 0),
+        ("attempt=2; max=3", 1),
+        ("ttl=20261118T000000Z; attempt=3; max=5", 2),
+        ("attempt=11", 10),
+        ("max=3", 0),
+        ("attempt=0", 0),
+        ("attempt=-1", 0),
+        ("attempt=x", 0),
+        ("attempt=99999", RETRY_NUMBER_MAX),
+        ("attempt=999999999999999999999", 0),
+        ("reattempt=4", 0),
+        ("", 0),
+    ],
+)
+def test_the_number_of_a_retry_is_read_from_what_the_sdk_says(said: str, number: int) -> None:
+    assert retry_number(request(attempt=said)) == number
+
+
+def test_a_request_that_does_not_count_its_tries_is_the_first() -> None:
+    assert retry_number(Request("POST", "/", "", {}, b"{}")) == 0

@@ -228,7 +228,7 @@ CREATE OR REPLACE FUNCTION penstock.lease_fifo(
     p_in_flight_max int,
     p_batch bytea,
     -- as for standard queues, but each request is one lease
-    p_keys bytea[], p_asked boolean[], p_request int[], p_shares int[], p_again boolean,
+    p_keys bytea[], p_asked boolean[], p_retries int[], p_request int[], p_shares int[], p_again boolean,
     p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
     p_receives_max int[], p_dead_letter_arn text[], p_arn text[],
     p_floor_partition int[], p_floor bigint[],  -- no group of that partition is ready from before the floor
@@ -237,7 +237,7 @@ CREATE OR REPLACE FUNCTION penstock.lease_fifo(
     request int,
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text,
-    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint)
+    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint, again boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
@@ -275,6 +275,7 @@ BEGIN
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
+        again := false;
         IF i = 1 OR p_queues[i] <> p_queues[i - 1] THEN
             v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND q.fifo);
             v_asking := (SELECT count(*) FROM unnest(p_queues) u(queue) WHERE u.queue = p_queues[i]);
@@ -293,10 +294,11 @@ BEGIN
         v_left := p_counts[i];
 
         IF p_again THEN
-            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
-                FROM penstock.lease_fifo_again(v_partition, p_keys[i], v_now, p_retention[i], p_lease[i]) k;
+            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
+                FROM penstock.lease_fifo_again(
+                    v_partition, p_keys[i], v_now, p_retention[i], p_lease[i], p_retries[i]) k;
             IF FOUND THEN
-                RETURN NEXT; CONTINUE;
+                again := true; RETURN NEXT; CONTINUE;
             END IF;
         END IF;
 
@@ -387,7 +389,7 @@ BEGIN
                 WITH given AS (
                     UPDATE penstock.fifo_message m
                        SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
-                           leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
+                           leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now), holder = 0
                      WHERE m.partition = v_partition AND m.position = ANY (v_run)
                     RETURNING array_position(v_run, m.position) AS number, m.position, m.receipt,
                               m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
@@ -407,7 +409,7 @@ BEGIN
                        SET positions = o.positions || EXCLUDED.positions, receipts = o.receipts || EXCLUDED.receipts)
                 SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                        b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id,
-                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
+                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
                   FROM given g JOIN penstock.body b ON b.position = g.position
                  ORDER BY g.number;             -- Not by position: the planner would walk over all bodies to have that order.
             v_given := true;
@@ -439,7 +441,8 @@ BEGIN
 END $$;
 
 -- As lease_again, and the groups stay blocked as long as their messages.
-CREATE OR REPLACE FUNCTION penstock.lease_fifo_again(p_partition int, p_key bytea, p_now bigint, p_retention bigint, p_lease bigint)
+CREATE OR REPLACE FUNCTION penstock.lease_fifo_again(
+    p_partition int, p_key bytea, p_now bigint, p_retention bigint, p_lease bigint, p_retry int)
 RETURNS TABLE (
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text)
@@ -450,15 +453,17 @@ DECLARE
     v_receipts int[];
     v_groups bigint[];
 BEGIN
-    UPDATE penstock.lease_outcome o SET again = true WHERE o.key = p_key AND o.expires_at > p_now
-    RETURNING o.positions, o.receipts INTO v_positions, v_receipts;
+    SELECT o.positions, o.receipts INTO v_positions, v_receipts
+      FROM penstock.lease_outcome o WHERE o.key = p_key AND o.expires_at > p_now;
     v_groups := ARRAY(
         SELECT DISTINCT m.group_id FROM penstock.fifo_message m
          WHERE m.partition = p_partition AND m.position = ANY (v_positions));
     PERFORM penstock.lock_groups(v_groups);
     RETURN QUERY
         WITH given AS (
-            UPDATE penstock.fifo_message m SET visible_at = greatest(m.visible_at, p_now + p_lease)
+            UPDATE penstock.fifo_message m
+               SET visible_at = greatest(m.visible_at, p_now + p_lease),
+                   holder = CASE WHEN p_retry IS NULL THEN m.holder WHEN p_retry > m.holder THEN p_retry END
              WHERE m.partition = p_partition AND m.position = ANY (v_positions)
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_now - p_retention
@@ -595,7 +600,7 @@ END $$;
 
 -- As release for standard queues, with the same codes.
 CREATE OR REPLACE FUNCTION penstock.release_fifo(
-    p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_retention bigint[]
+    p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_holders int[], p_retention bigint[]
 ) RETURNS int[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
@@ -607,8 +612,9 @@ DECLARE
     v_codes int[];
 BEGIN
     v_codes := ARRAY(
-        SELECT CASE WHEN u.partition IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
-          FROM unnest(v_partitions, p_positions, p_receipts) WITH ORDINALITY u(partition, position, receipt, number)
+        SELECT CASE WHEN u.partition IS NULL THEN 5 WHEN m.receipt = u.receipt AND m.holder = u.holder THEN 0 ELSE 1 END
+          FROM unnest(v_partitions, p_positions, p_receipts, p_holders) WITH ORDINALITY
+               u(partition, position, receipt, holder, number)
           LEFT JOIN penstock.fifo_message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     UPDATE penstock.fifo_message m

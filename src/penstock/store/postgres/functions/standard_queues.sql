@@ -214,6 +214,7 @@ CREATE OR REPLACE FUNCTION penstock.lease(
     -- one element for each lease, sorted by request
     p_keys bytea[],
     p_asked boolean[],                          -- whether the caller gave the key, and may have used it before
+    p_retries int[],                            -- which retry of the caller's it is; NULL where the key is our own
     p_request int[], p_shares int[],            -- whose request it is part of, and how many messages it asks for
     p_again boolean,                            -- look for outcomes; then each request is one lease
     -- one element for each request, sorted by queue
@@ -226,8 +227,9 @@ CREATE OR REPLACE FUNCTION penstock.lease(
     -- of a message that was leased
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text,
-    -- of the request as a whole, in a row without a position that comes after those of its messages
-    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint)
+    -- of the request as a whole, in a row without a position that comes after those of its messages; `again` says that they
+    -- are those of an earlier lease
+    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint, again boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
@@ -254,6 +256,7 @@ BEGIN
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
+        again := false;
         v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND NOT q.fifo);
         partition := v_partition;
         IF v_partition IS NULL THEN
@@ -264,10 +267,11 @@ BEGIN
         v_left := p_counts[i];
 
         IF p_again THEN
-            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
-                FROM penstock.lease_again(v_partition, p_keys[i], v_now, v_horizon, p_lease[i]) k;
+            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
+                FROM penstock.lease_again(
+                    v_partition, p_keys[i], v_now, v_horizon, p_lease[i], p_retries[i]) k;
             IF FOUND THEN
-                RETURN NEXT; CONTINUE;
+                again := true; RETURN NEXT; CONTINUE;
             END IF;
         END IF;
 
@@ -339,7 +343,7 @@ BEGIN
                 WITH given AS (
                     UPDATE penstock.message m
                        SET receipt = m.receipt + 1, receive_count = m.receive_count + 1, visible_at = v_now + p_lease[i],
-                           leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now)
+                           leased_at = v_now, first_received_at = coalesce(m.first_received_at, v_now), holder = 0
                      WHERE m.partition = v_partition AND m.position = ANY (v_candidates)
                     RETURNING array_position(v_candidates, m.position) AS number, m.position, m.receipt,
                               m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
@@ -356,7 +360,7 @@ BEGIN
                      WHERE s.upto - s.share < cardinality(a.positions))
                 SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                        b.message_id, b.body, b.attributes, b.sender, b.group_name, NULL::text,
-                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
+                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
                   FROM given g JOIN penstock.body b ON b.position = g.position
                  ORDER BY g.number;
             GET DIAGNOSTICS v_count = ROW_COUNT;
@@ -381,9 +385,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- The messages of an earlier lease that are still leased under the receipts that it gave, their leases renewed. Where none
--- is, the outcome is forgotten, and the key may name a new lease.
-CREATE OR REPLACE FUNCTION penstock.lease_again(p_partition int, p_key bytea, p_now bigint, p_horizon bigint, p_lease bigint)
+-- The messages of an earlier lease that are still leased under the receipts that it gave, their leases renewed. The retry is
+-- their holder from now on, or nobody is if it may be the older request. Where none is still leased, the outcome is forgotten,
+-- and the key may name a new lease.
+CREATE OR REPLACE FUNCTION penstock.lease_again(
+    p_partition int, p_key bytea, p_now bigint, p_horizon bigint, p_lease bigint, p_retry int)
 RETURNS TABLE (
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text)
@@ -393,11 +399,13 @@ DECLARE
     v_positions bigint[];
     v_receipts int[];
 BEGIN
-    UPDATE penstock.lease_outcome o SET again = true WHERE o.key = p_key AND o.expires_at > p_now
-    RETURNING o.positions, o.receipts INTO v_positions, v_receipts;
+    SELECT o.positions, o.receipts INTO v_positions, v_receipts
+      FROM penstock.lease_outcome o WHERE o.key = p_key AND o.expires_at > p_now;
     RETURN QUERY
         WITH given AS (
-            UPDATE penstock.message m SET visible_at = greatest(m.visible_at, p_now + p_lease)
+            UPDATE penstock.message m
+               SET visible_at = greatest(m.visible_at, p_now + p_lease),
+                   holder = CASE WHEN p_retry IS NULL THEN m.holder WHEN p_retry > m.holder THEN p_retry END
              WHERE m.partition = p_partition AND m.position = ANY (v_positions)
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_horizon
@@ -496,9 +504,11 @@ LANGUAGE sql AS $$
     VALUES (p_key, p_expires_at, decode(array_to_string(p_codes, ','), 'escape'))
 $$;
 
--- Undo leases. Returns the code of each entry: 0 undone, 1 passed over, 5 no such queue.
-CREATE OR REPLACE FUNCTION penstock.release(p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
-LANGUAGE plpgsql
+-- Undo leases, but for those that another request holds by now. Returns the code of each entry: 0 undone, 1 passed over,
+-- 5 no such queue.
+CREATE OR REPLACE FUNCTION penstock.release(
+    p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_holders int[]
+) RETURNS int[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
@@ -512,8 +522,9 @@ BEGIN
                 SELECT FROM penstock.message m WHERE m.partition = u.partition AND m.position = u.position FOR UPDATE) m;
     v_now := penstock.now_ms(p_pinned);
     v_codes := ARRAY(
-        SELECT CASE WHEN u.partition IS NULL THEN 5 WHEN m.receipt = u.receipt THEN 0 ELSE 1 END
-          FROM unnest(v_partitions, p_positions, p_receipts) WITH ORDINALITY u(partition, position, receipt, number)
+        SELECT CASE WHEN u.partition IS NULL THEN 5 WHEN m.receipt = u.receipt AND m.holder = u.holder THEN 0 ELSE 1 END
+          FROM unnest(v_partitions, p_positions, p_receipts, p_holders) WITH ORDINALITY
+               u(partition, position, receipt, holder, number)
           LEFT JOIN penstock.message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     UPDATE penstock.message m
