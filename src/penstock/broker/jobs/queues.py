@@ -10,7 +10,7 @@ from penstock.domain.errors import StoreUnavailable
 from penstock.domain.job import WAITING
 from penstock.domain.job_errors import JobQueueChanged, JobQueueDoesNotExist, JobQueueExists
 from penstock.domain.job_queue import JobQueue, JobQueueSettings
-from penstock.domain.job_request import check_queue_name, check_range
+from penstock.domain.job_request import check_name, check_queue_name, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class JobQueues:
         One that exists with these settings is returned as it is; else it is `JobQueueExists`.
         """
         check_queue_name(name, self._limits)
-        settings = change(_DEFAULTS)
+        settings = self._checked(change(_DEFAULTS))
         queue, created = await self._store.create_queue(name, settings)
         if not created and queue.settings != settings:
             raise JobQueueExists(f"There is a queue {name!r} with other settings.")
@@ -71,7 +71,7 @@ class JobQueues:
     ) -> tuple[JobQueue, bool]:
         """Create a queue, or replace all settings of the one that there is; tell whether it is new."""
         check_queue_name(name, self._limits)
-        settings = change(_DEFAULTS)
+        settings = self._checked(change(_DEFAULTS))
         if revision is None:
             queue, created = await self._store.create_queue(name, settings)
             if created or queue.settings == settings:
@@ -111,6 +111,11 @@ class JobQueues:
         """Count the jobs of a queue by state."""
         return await self._store.counts(queue)
 
+    def _checked(self, settings: JobQueueSettings) -> JobQueueSettings:
+        for key in settings.lanes:
+            check_name("settings.lanes", key, self._limits)
+        return settings
+
     async def _save(
         self,
         name: str,
@@ -124,7 +129,7 @@ class JobQueues:
             if revision is not None:
                 # What is cached here may be behind; the store decides.
                 queue = msgspec.structs.replace(queue, revision=revision)
-            settings = None if change is None else change(queue.settings)
+            settings = None if change is None else self._checked(change(queue.settings))
             saved = await self._store.save_queue(queue, settings=settings, paused=paused)
             if saved is not None:
                 return saved

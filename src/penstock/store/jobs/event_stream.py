@@ -8,7 +8,7 @@ from penstock.domain.job import JobEvent, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid, LeaseLost, TooManyEvents
 from penstock.store.job_port import Events
 from penstock.store.jobs.events import OWN_ID, note_event
-from penstock.store.jobs.queues import decode_settings
+from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
     from penstock.domain.job import Lease

@@ -197,17 +197,17 @@ def _purge(tx: Tx, changes: Changes, jobs: list[JobRecord]) -> Script[None]:
 
 def _requeue(changes: Changes, running: _Running, jobs: list[JobRecord]) -> Script[list[JobRecord]]:
     """Queue dead jobs again, but for those whose unique keys another one has by now; return those that were."""
-    keys = [job.unique_key for job in jobs if job.unique_key is not None]
-    taken: set[str | None] = set()
+    keys = [(job.tenant, job.unique_key) for job in jobs if job.unique_key is not None]
+    taken: set[tuple[str, str | None]] = set()
     if keys:
         rows = yield "unique_jobs", (running.queue_id, listed(keys))
-        taken = {row[0] for row in rows}
+        taken = {(tenant, unique_key) for tenant, unique_key, _, _ in rows}
     requeued = []
     for job in jobs:
         if job.unique_key is not None:
-            if job.unique_key in taken:
+            if (job.tenant, job.unique_key) in taken:
                 continue
-            taken.add(job.unique_key)
+            taken.add((job.tenant, job.unique_key))
         yield from reopen_lane(changes, job)
         changes.retry(job)
         requeued.append(job)

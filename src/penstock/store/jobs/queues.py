@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobQueueDoesNotExist, JobStateConflict
-from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
+from penstock.domain.job_queue import JobCounts, JobQueue
+from penstock.store.jobs.lanes import lock_lanes_by_key, save_lanes
+from penstock.store.jobs.settings import decode_settings, encode_settings
 
 if TYPE_CHECKING:
+    from penstock.domain.job_queue import JobQueueSettings
     from penstock.store.jobs.script import Row, Script, Tx
 
 OLDEST_ROWS = 100
 """How many of a queue's first jobs are looked at for the one that has waited for the longest."""
 
-_encode = msgspec.json.Encoder().encode
-decode_settings = lru_cache(maxsize=1_024)(msgspec.json.Decoder(JobQueueSettings).decode)
-"""Settings change rarely, and are looked at with every step of a job."""
-
 
 def create(tx: Tx, name: str, settings: JobQueueSettings) -> Script[tuple[JobQueue, bool]]:
     """Create a queue, or find the one of this name."""
-    rows = yield "insert_queue", (name, _encode(settings), tx.now_ms)
+    rows = yield "insert_queue", (name, encode_settings(settings), tx.now_ms)
     if rows:
         return queue_of(rows[0]), True
     return (yield from find(tx, name)), False
@@ -56,15 +52,27 @@ def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: boo
     """Change a queue, unless it was changed by somebody else."""
     settings = queue.settings if settings is None else settings
     paused = queue.paused if paused is None else paused
-    rows = yield "save_queue", (queue.id, queue.revision, _encode(settings), int(paused))
+    rows = yield "save_queue", (queue.id, queue.revision, encode_settings(settings), int(paused))
     if not rows:
         return (yield from _saved_before(queue, settings, paused=paused))
+    yield from _widen(tx, queue, settings)
     if not paused:
         # It may have been paused, or a breaker may have gone: whoever waits has a look.
         by_state = yield from _by_state(queue)
         if by_state[JobState.QUEUED]:
             tx.wake(queue.id, by_state[JobState.QUEUED])
     return queue_of(rows[0])
+
+
+def _widen(tx: Tx, queue: JobQueue, settings: JobQueueSettings) -> Script[None]:
+    """Let those go who have a place by the new width of their key."""
+    before, after = queue.settings.lanes, settings.lanes
+    keys = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    if keys:
+        lanes = yield from lock_lanes_by_key(queue.id, keys)
+        for lane in lanes:
+            lane.changed = True
+        yield from save_lanes(tx, lanes)
 
 
 def _saved_before(queue: JobQueue, settings: JobQueueSettings, *, paused: bool) -> Script[JobQueue | None]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.job import JobState
 from penstock.domain.limits import DAY_MS
-from penstock.store.jobs.queues import decode_settings
+from penstock.store.jobs.settings import decode_settings
 from penstock.store.jobs.removing import Doomed, remove, remove_rest
 
 if TYPE_CHECKING:
