@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.jobs.pages import read_page
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.job import WAITING
 from penstock.domain.job_errors import JobQueueChanged, JobQueueDoesNotExist, JobQueueExists
@@ -24,6 +25,10 @@ SAVES_MAX = 100
 """How often a change is tried. It fails only where another one was quicker."""
 
 _DEFAULTS = JobQueueSettings()
+
+
+def _any(_name: str) -> bool:
+    return True
 
 
 class JobQueuePage(msgspec.Struct, frozen=True):
@@ -100,12 +105,29 @@ class JobQueues:
         await self._store.delete_queue(queue)
         self._waiters.wake_all(queue.id)
 
-    async def list_queues(self, *, after: str = "", limit: int | None = None) -> JobQueuePage:
-        """List queues, a page at a time."""
+    async def list_queues(
+        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool] = _any
+    ) -> JobQueuePage:
+        """List queues, a page at a time; those whose names the caller `sees`."""
         limit = self._limits.list_page_max if limit is None else limit
         check_range("limit", limit, 1, self._limits.list_page_max)
-        found = await self._store.list_queues(after=after, limit=limit + 1)
-        return JobQueuePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+        found = await read_page(
+            lambda after, limit: self._store.list_queues(after=after, limit=limit),
+            lambda queue: sees(queue.name),
+            after,
+            limit,
+        )
+        return JobQueuePage(*found)
+
+    async def names(self, sees: Callable[[str], bool]) -> tuple[str, ...]:
+        """List the names of all queues that the caller `sees`."""
+        names: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.list_queues(after=after, sees=sees)
+            names += [queue.name for queue in page.queues]
+            after = page.after
+        return tuple(names)
 
     async def counts(self, queue: JobQueue) -> JobCounts:
         """Count the jobs of a queue by state."""

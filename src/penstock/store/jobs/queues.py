@@ -30,7 +30,7 @@ def find(_tx: Tx, name: str) -> Script[JobQueue]:
     """Find a queue by its name."""
     rows = yield "queue_named", (name,)
     if not rows:
-        raise _missing(name)
+        raise JobQueueDoesNotExist.named(name)
     return queue_of(rows[0])
 
 
@@ -38,7 +38,7 @@ def keep(_tx: Tx, name: str) -> Script[JobQueue]:
     """Find a queue by its name, and keep it from being deleted until this transaction is over."""
     rows = yield "queue_kept", (name,)
     if not rows:
-        raise _missing(name)
+        raise JobQueueDoesNotExist.named(name)
     return queue_of(rows[0])
 
 
@@ -79,7 +79,7 @@ def _saved_before(queue: JobQueue, settings: JobQueueSettings, *, paused: bool) 
     """Tell a repetition, which finds the queue as it was to be, from a change by somebody else."""
     rows = yield "queue_numbered", (queue.id,)
     if not rows:
-        raise _missing(queue.name)
+        raise JobQueueDoesNotExist.named(queue.name)
     now = queue_of(rows[0])
     repeated = now.revision == queue.revision + 1 and now.settings == settings and now.paused == paused
     return now if repeated else None
@@ -123,7 +123,3 @@ def queue_of(row: Row) -> JobQueue:
         revision=revision,
         created_at_ms=created_at_ms,
     )
-
-
-def _missing(name: str) -> JobQueueDoesNotExist:
-    return JobQueueDoesNotExist(f"There is no job queue {name!r}.")
