@@ -110,3 +110,26 @@ async def test_payloads_results_failures_and_events_may_hold_any_text(connect: C
     assert (await admin.post(f"/v1/leases/{token}/fail", json=failure)).status_code == 200
     job = (await admin.get(f"/v1/jobs/{job_id}")).json()
     assert (job["payload"], job["failure"]["message"]) == ({NUL: NUL}, NUL)
+
+
+@pytest.mark.parametrize("last", [2**31, 10**18 - 1])
+async def test_events_may_be_followed_from_a_number_beyond_all(connect: Connect, last: int) -> None:
+    admin = connect(ADMIN)
+    job_id = (await admin.post("/v1/jobs", json={"queue": QUEUE, "task": "x"})).json()["id"]
+    await admin.post(f"/v1/jobs/{job_id}/cancel")
+    answer = await admin.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": str(last)})
+    assert answer.status_code == 204
+
+
+@pytest.mark.parametrize("rate", ["rate", "rate_per_tenant"])
+async def test_the_slowest_rate_that_is_accepted_works(connect: Connect, rate: str) -> None:
+    admin = connect(ADMIN)
+    for per_second in (5e-324, 1e-300, 1e-12, 0.000_009):
+        settings = {rate: {"per_second": per_second, "burst": 1_000_000}}
+        assert field_of(await admin.put(f"/v1/queues/{QUEUE}", json={"settings": settings})) == (
+            f"settings.{rate}.per_second"
+        )
+    settings = {rate: {"per_second": 0.000_01, "burst": 1_000_000}}
+    assert (await admin.put(f"/v1/queues/{QUEUE}", json={"settings": settings})).status_code == 201
+    for _ in range(2):
+        assert (await admin.post("/v1/jobs", json={"queue": QUEUE, "task": "x"})).status_code == 202

@@ -217,9 +217,9 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rate: so many in a second for long, and so many at once after a pause."""
+    """A rate: so many in a second for long, and so many at once after a pause. The slowest is about one in a day."""
 
-    per_second: Annotated[float, Meta(gt=0, le=1_000_000)]
+    per_second: Annotated[float, Meta(ge=0.000_01, le=1_000_000)]
     burst: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
