@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from penstock.domain.job import JobState, Lane
@@ -28,40 +30,56 @@ UNIQUE = "b-patient"
 
 def statements(schema: str, blob: str) -> list[str]:
     """Write the rows; `schema` goes before the names of tables, and `blob` is how bytes are written."""
+    made: list[str] = []
+    # PostgreSQL numbers rows by itself, unless it is told otherwise.
+    by_hand = "OVERRIDING SYSTEM VALUE" if schema else ""
 
-    def written(value: bytes) -> str:
-        return blob.format(value.hex())
+    def insert(table: str, **columns: object) -> None:
+        values = ", ".join(_literal(value, blob) for value in columns.values())
+        made.append(f"INSERT INTO {schema}{table} ({', '.join(columns)}) {by_hand} VALUES ({values})")
 
     settings = msgspec.json.decode(msgspec.json.encode(JobQueueSettings()))
     del settings["lanes"]
-    always = "OVERRIDING SYSTEM VALUE" if schema else ""
-    made = [
-        f"INSERT INTO {schema}job_queue (id, name, settings, created_at) {always} "
-        f"VALUES (1, 'mail', {written(msgspec.json.encode(settings))}, 0)",
-        f"INSERT INTO {schema}job_lane (id, queue_id, key, width, ordered, occupied, jobs) {always} "
-        "VALUES (1, 1, 'g', 1, 1, 1, 4), (2, 1, 'k', 1, 0, 1, 3), (3, 1, 'empty', 1, 0, 0, 0)",
-        f"INSERT INTO {schema}job_breaker (queue_id, key, failures, probes) VALUES (1, '', 2, 0), (1, 'k', 3, 0)",
-    ]
-    for position, (job_id, tenant, state, lane, number, in_lane, priority) in enumerate(JOBS, 1):
-        running = state is JobState.RUNNING
-        made += [
-            f"INSERT INTO {schema}job (position, id, queue_id, task, tenant, priority, state, ready, due_at, lane_id, "
-            f"in_lane, fence, attempts, unique_key, enqueued_at, times_out_at, finished_at) {always} VALUES "
-            f"({position}, '{job_id}', 1, 'mail', '{tenant}', {priority}, {int(state)}, 0, "
-            f"{9_000_000_000_000 if running else 'NULL'}, {number}, {in_lane}, {int(running)}, {int(running)}, "
-            f"{repr(job_id) if job_id == UNIQUE else 'NULL'}, 0, {9_000_000_000_000 if running else 'NULL'}, "
-            f"{1_700_000_000_000 if state is JobState.DEAD else 'NULL'})",
-            f"INSERT INTO {schema}job_content (position, payload, options) VALUES "
-            f"({position}, {written(b'1')}, {written(encode_options(JobOptions(lane=lane)))})",
-            f"INSERT INTO {schema}job_count VALUES (1, {int(state)}, 0, 1) "
-            "ON CONFLICT (queue_id, state, shard) DO UPDATE SET number = job_count.number + 1",
-        ]
-    if schema:
-        made += [
-            f"ALTER TABLE {schema}{table} ALTER COLUMN {column} RESTART WITH 100"
-            for table, column in (("job_queue", "id"), ("job_lane", "id"), ("job", "position"))
-        ]
+    insert("job_queue", id=1, name="mail", settings=msgspec.json.encode(settings), created_at=0)
+    insert("job_lane", id=1, queue_id=1, key="g", width=1, ordered=1, occupied=1, jobs=4)
+    insert("job_lane", id=2, queue_id=1, key="k", width=1, ordered=0, occupied=1, jobs=3)
+    insert("job_lane", id=3, queue_id=1, key="empty", width=1, ordered=0, occupied=0, jobs=0)
+    insert("job_breaker", queue_id=1, key="", failures=2, probes=0)
+    insert("job_breaker", queue_id=1, key="k", failures=3, probes=0)
+    for state, number in Counter(job[2] for job in JOBS).items():
+        insert("job_count", queue_id=1, state=int(state), shard=0, number=number)
+    for position, (job_id, tenant, state, lane, lane_id, in_lane, priority) in enumerate(JOBS, 1):
+        runs = state is JobState.RUNNING
+        insert(
+            "job",
+            position=position,
+            id=job_id,
+            queue_id=1,
+            task="mail",
+            tenant=tenant,
+            priority=priority,
+            state=int(state),
+            ready=0,
+            due_at=9_000_000_000_000 if runs else None,
+            times_out_at=9_000_000_000_000 if runs else None,
+            lane_id=lane_id,
+            in_lane=in_lane,
+            fence=int(runs),
+            attempts=int(runs),
+            unique_key=job_id if job_id == UNIQUE else None,
+            enqueued_at=0,
+            finished_at=1_700_000_000_000 if state is JobState.DEAD else None,
+        )
+        insert("job_content", position=position, payload=b"1", options=encode_options(JobOptions(lane=lane)))
+    for table, column in (("job_queue", "id"), ("job_lane", "id"), ("job", "position")) if schema else ():
+        made.append(f"ALTER TABLE {schema}{table} ALTER COLUMN {column} RESTART WITH 100")
     return made
+
+
+def _literal(value: object, blob: str) -> str:
+    if isinstance(value, bytes):
+        return blob.format(value.hex())
+    return "NULL" if value is None else repr(value)
 
 
 async def check_split(store: Store) -> None:

@@ -31,7 +31,7 @@ async def bury(client: httpx.AsyncClient, queue: str) -> None:
 async def walk(client: httpx.AsyncClient, target: str, limit: int) -> list[list[str]]:
     """The ids on each page of a list."""
     pages: list[list[str]] = []
-    cursor = ""
+    cursor: str | None = ""
     while cursor is not None:
         page = (await client.get(target, params={"limit": limit, "cursor": cursor})).json()
         pages.append([job["id"] for job in page["jobs"]])
@@ -85,7 +85,7 @@ async def test_pages_of_queues_and_schedules_neither_name_nor_count_hidden_ones(
         assert (await admin.put(f"/v1/schedules/{queue}", json=schedule)).status_code == 200
     for kind in ("queues", "schedules"):
         pages = []
-        after = ""
+        after: str | None = ""
         while after is not None:
             page = (await billing.get(f"/v1/{kind}", params={"limit": 2, "after": after})).json()
             pages.append([one["name"] for one in page[kind]])

@@ -1,8 +1,8 @@
 """The tenant matrix: every field of a job, every route, two tenants in one queue.
 
-Both tenants enqueue a job with the same value of one field. Then, while their jobs wait, run and are dead, each asks for
-everything that the API has: about its own job, about the other's, and about one that is not there. The tables have an entry
-for every field, header, query parameter and route; what is new and has none fails the first tests.
+Both tenants enqueue a job with the same value of one field. Then, while their jobs wait, run and are dead, each calls
+every route: about its own job, about the other's, and about one that does not exist. The tables have an entry for every
+field, header, query parameter and route; a new one without an entry fails the first test.
 """
 
 from __future__ import annotations

@@ -197,9 +197,7 @@ async def test_two_tenants_at_two_nodes_keep_their_unique_keys_apart(
 ) -> None:
     nodes = [jobs, (await home.open()).jobs]
     drafts = [draft(tenant=TENANTS[number % 3], unique_key="u", lane=group("g")) for number in range(60)]
-    answers = await asyncio.gather(
-        *(enqueue_one(nodes[number % 2], queue, one) for number, one in enumerate(drafts))
-    )
+    answers = await asyncio.gather(*(enqueue_one(nodes[number % 2], queue, one) for number, one in enumerate(drafts)))
     found: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
     for one, answer in zip(drafts, answers, strict=True):
         assert isinstance(answer, Enqueued)

@@ -19,6 +19,11 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
+def every_name(_name: str) -> bool:
+    """See everything."""
+    return True
+
+
 async def read_page(
     read: Callable[[str, int], Awaitable[list[T]]], sees: Callable[[T], bool], after: str, limit: int
 ) -> tuple[list[T], str | None]:

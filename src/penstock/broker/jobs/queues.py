@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.jobs.pages import read_page
+from penstock.broker.jobs.pages import every_name, read_page
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.job import WAITING
 from penstock.domain.job_errors import JobQueueChanged, JobQueueDoesNotExist, JobQueueExists
@@ -25,10 +25,6 @@ SAVES_MAX = 100
 """How often a change is tried. It fails only where another one was quicker."""
 
 _DEFAULTS = JobQueueSettings()
-
-
-def _any(_name: str) -> bool:
-    return True
 
 
 class JobQueuePage(msgspec.Struct, frozen=True):
@@ -106,7 +102,7 @@ class JobQueues:
         self._waiters.wake_all(queue.id)
 
     async def list_queues(
-        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool] = _any
+        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool] = every_name
     ) -> JobQueuePage:
         """List queues, a page at a time; those whose names the caller `sees`."""
         limit = self._limits.list_page_max if limit is None else limit

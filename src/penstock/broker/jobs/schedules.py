@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.jobs.pages import read_page
+from penstock.broker.jobs.pages import every_name, read_page
 from penstock.domain.job_request import check_name, check_queue_name, check_range, make_draft
 from penstock.domain.schedule import Schedule, check
 
@@ -79,7 +79,7 @@ class Schedules:
         return await self._store.schedule(name)
 
     async def list_schedules(
-        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool]
+        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool] = every_name
     ) -> SchedulePage:
         """List schedules, a page at a time; those of queues whose names the caller `sees`."""
         limit = self._limits.list_page_max if limit is None else limit

@@ -22,7 +22,7 @@ WIDENED_MAX = 1_000
 
 
 class LaneName(NamedTuple):
-    """By what a lane is found within its queue. One that is `shared` is of no tenant; flags are numbers, as in tables."""
+    """By what a lane is found within its queue. A `shared` one has no tenant. Flags are numbers, as in the tables."""
 
     shared: int
     tenant: str

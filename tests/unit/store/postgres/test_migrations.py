@@ -13,8 +13,8 @@ from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
 from penstock.store.postgres import PostgresStore
 from penstock.store.postgres.migrations import BEGIN, scripts
-from tests.support.postgres import PostgresServer
 from tests.support import old_jobs
+from tests.support.postgres import PostgresServer
 from tests.support.queues import lease_bodies, make_queue, send
 from tests.unit.store.postgres.conftest import OpenNode
 
@@ -112,5 +112,5 @@ async def test_lanes_that_tenants_shared_are_split(
     postgres_server.psql("INSERT INTO penstock.migration SELECT n, 'old' FROM generate_series(1, 8) AS n", database)
     postgres_server.psql(";".join(old_jobs.statements("penstock.", r"'\x{}'")), database)
     await old_jobs.check_split(await open_node())
-    breakers = "SELECT string_agg(concat(shared, tenant, key, failures), ',' ORDER BY shared, tenant) FROM penstock.job_breaker"
-    assert postgres_server.psql(breakers, database) == "0ak3,0bk3,12"
+    breakers = "string_agg(concat(shared, tenant, key, failures), ',' ORDER BY shared, tenant)"
+    assert postgres_server.psql(f"SELECT {breakers} FROM penstock.job_breaker", database) == "0ak3,0bk3,12"
