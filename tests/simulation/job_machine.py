@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease, Offer
 from penstock.domain.job_errors import JobStateConflict
-from penstock.domain.job_queue import JobQueue, JobQueueSettings
+from penstock.domain.job_queue import JobQueue, JobQueueSettings, LaneSettings
 from penstock.domain.limits import Limits
 from penstock.domain.operation import JobFilter
 from penstock.domain.retry import RetryPolicy
@@ -46,7 +46,7 @@ SETTINGS = JobQueueSettings(
     retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, retention_ms=40_000, dead_retention_ms=90_000
 )
 QUEUES = {
-    "plain": msgspec.structs.replace(SETTINGS, depth_max=12),
+    "plain": msgspec.structs.replace(SETTINGS, depth_max=12, lanes={"k": LaneSettings(width=2, shared=True)}),
     "strict": msgspec.structs.replace(SETTINGS, strict=True, key_ttl_ms=60_000),
 }
 LANES = (

@@ -105,7 +105,7 @@ class JobModel:
         elif queue.settings.strict:
             return IdempotencyKeyNeeded
         mine = [job for job in self.jobs if job.queue.id == queue.id]
-        holders = [job for job in mine if job.unfinished and job.draft.unique_key == draft.unique_key is not None]
+        holders = [job for job in mine if job.unfinished and _same_unique_key(job.draft, draft)]
         if not holders and sum(job.state in WAITING for job in mine) >= queue.settings.depth_max:
             return JobRefused
         if holders:
@@ -132,9 +132,7 @@ class JobModel:
             return False
         if lane is None:
             return True
-        others = [
-            one for one in self.jobs if one.queue.id == job.queue.id and one.draft.lane == lane and one is not job
-        ]
+        others = [one for one in self.jobs if one is not job and _same_lane(one, job)]
         if lane.ordered:
             before = self.jobs[: self.jobs.index(job)]
             return not any(one.unfinished for one in others if one in before) and not any(
@@ -173,7 +171,7 @@ class JobModel:
         lane = job.draft.lane
         if lane is None or lane.ordered:
             return False
-        same = [one for one in self.jobs if one.queue.id == job.queue.id and one.draft.lane == lane]
+        same = [one for one in self.jobs if _same_lane(one, job)]
         return sum(one.state is JobState.QUEUED or one.state in IN_FLIGHT for one in same) > lane.width
 
     def _urgency(self, job: ModelJob) -> tuple[int, int]:
@@ -292,7 +290,7 @@ class JobModel:
             return False
         if not job.unfinished:
             rivals = [one for one in self.jobs if one.unfinished and one.queue.id == job.queue.id]
-            if any(one.draft.unique_key == job.draft.unique_key is not None for one in rivals):
+            if any(_same_unique_key(one.draft, job.draft) for one in rivals):
                 return False
             job.failures = job.losses = 0
             job.cancel_requested, job.finished_at_ms = False, None
@@ -328,3 +326,15 @@ class JobModel:
     def _remove(self, doomed: list[ModelJob]) -> None:
         self.jobs = [job for job in self.jobs if job not in doomed]
         self._keys = {key: kept for key, kept in self._keys.items() if kept[2] not in doomed}
+
+
+def _same_unique_key(one: JobDraft, other: JobDraft) -> bool:
+    return one.unique_key is not None and (one.tenant, one.unique_key) == (other.tenant, other.unique_key)
+
+
+def _same_lane(one: ModelJob, other: ModelJob) -> bool:
+    lane, settings = one.draft.lane, one.queue.settings.lanes
+    if lane is None or lane != other.draft.lane or one.queue.id != other.queue.id:
+        return False
+    shared = not lane.ordered and lane.key in settings and settings[lane.key].shared
+    return shared or one.draft.tenant == other.draft.tenant

@@ -93,7 +93,7 @@ TRANSITIONS: dict[tuple[JobState, Move], JobState] = {
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A line of jobs of which only some may be in flight at once.
+    """A line of jobs of one tenant, of which only some may be in flight at once.
 
     Ordered (a *group*): one at a time, in the order of enqueueing, and one that waits for its retry holds up those
     behind it. Otherwise (a *concurrency key*): `width` at a time, the most urgent first, and one that waits for its
@@ -103,6 +103,8 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str
     width: int = 1
     ordered: bool = False
+    shared: bool = False
+    """The jobs of all tenants stand in this line, as the settings of their queue say."""
 
 
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -123,7 +125,7 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry: RetryPolicy | None = None
     """None is the queue's."""
     unique_key: str | None = None
-    """At most one job of the queue with this key is not yet finished."""
+    """At most one job of the queue and the tenant with this key is not yet finished."""
     tags: tuple[str, ...] = ()
     trace: str | None = None
     """The W3C traceparent of who enqueued it."""

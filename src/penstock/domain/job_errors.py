@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar, Self
 
 from penstock.domain.errors import PenstockError
 
@@ -11,12 +12,27 @@ class JobError(PenstockError):
     """A fault of a caller of the job service."""
 
 
-class JobDoesNotExist(JobError):
+class _Missing(JobError):
+    """Something is not there; or the caller must not see it, which is told in the same words."""
+
+    _noun: ClassVar[str]
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Say that nothing has this name."""
+        return cls(f"There is no {cls._noun} {name!r}.")
+
+
+class JobDoesNotExist(_Missing):
     """No job has this id, or it was finished and forgotten."""
 
+    _noun = "job"
 
-class JobQueueDoesNotExist(JobError):
+
+class JobQueueDoesNotExist(_Missing):
     """No job queue has this name."""
+
+    _noun = "job queue"
 
 
 class JobQueueExists(JobError):
@@ -84,16 +100,20 @@ class TooManyEvents(JobError):
     """The job has as many events as its queue allows."""
 
 
-class ScheduleDoesNotExist(JobError):
+class ScheduleDoesNotExist(_Missing):
     """No schedule has this name."""
+
+    _noun = "schedule"
 
 
 class ScheduleInvalid(JobError):
     """The cron expression, the time zone or the interval makes no sense."""
 
 
-class OperationDoesNotExist(JobError):
+class OperationDoesNotExist(_Missing):
     """No operation has this id."""
+
+    _noun = "operation"
 
 
 class StreamDoesNotExist(JobError):

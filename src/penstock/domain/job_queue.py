@@ -28,6 +28,15 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     probes: int = 1
 
 
+class LaneSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What an operator decides about a concurrency key: it overrides what jobs ask for."""
+
+    width: int
+    """How many jobs with the key run at the same time."""
+    shared: bool = False
+    """One line for the jobs of all tenants; otherwise each tenant has its own. It counts for jobs enqueued later."""
+
+
 class JobQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator decides about a queue."""
 
@@ -39,6 +48,8 @@ class JobQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     breaker: BreakerPolicy | None = None
     """For the whole queue, and for each concurrency key by itself."""
+    lanes: dict[str, LaneSettings] = {}
+    """By concurrency key. The width of any other key is what its first unfinished job asked for."""
     offer_ms: int = 10 * SECOND_MS
     """How long a worker has to accept."""
     lease_ms: int = 30 * SECOND_MS

@@ -13,6 +13,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs are meant: all that match everything that is given."""
 
     queue: str | None = None
+    queues: tuple[str, ...] | None = None
+    """Any of these, and none if it is empty; None is all."""
     states: tuple[JobState, ...] = ()
     """Any of these; empty is all."""
     task: str | None = None

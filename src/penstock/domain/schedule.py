@@ -57,7 +57,7 @@ def check(schedule: Schedule) -> None:
 
 
 def next_fire_ms(schedule: Schedule, after_ms: int) -> int | None:
-    """The first instant after `after_ms` at which it fires; None if there is none.
+    """The first instant after `after_ms` at which it fires; None if there is none up to the end of the year 9999.
 
     Intervals count from the epoch, so that all nodes agree. Cron expressions are in the schedule's time zone, and do
     as Debian's cron does: one that names its minutes and hours fires right after the gap where the clocks are put
@@ -67,12 +67,15 @@ def next_fire_ms(schedule: Schedule, after_ms: int) -> int | None:
     if schedule.interval_ms is not None:
         return (after_ms // schedule.interval_ms + 1) * schedule.interval_ms
     assert schedule.cron is not None
-    instants = _instants(schedule.cron, datetime.fromtimestamp(after_ms / 1_000, UTC).astimezone(_zone(schedule.zone)))
-    for instant in instants:
-        fires_ms = round(instant.timestamp() * 1_000)
-        # In an hour that comes again, what it names has been already.
-        if fires_ms > after_ms:
-            return fires_ms
+    zone = _zone(schedule.zone)
+    try:
+        for instant in _instants(schedule.cron, datetime.fromtimestamp(after_ms / 1_000, UTC).astimezone(zone)):
+            fires_ms = round(instant.timestamp() * 1_000)
+            # In an hour that comes again, what it names has been already.
+            if fires_ms > after_ms:
+                return fires_ms
+    except (OverflowError, ValueError):
+        pass  # The calendar ends with the year 9999.
     return None
 
 

@@ -209,8 +209,8 @@ class JobStore(Protocol):
 
     async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int) -> list[Job]:
         """Return jobs, the newest first, with positions below `before`. Fewer than `limit` are all there are, or as
-        many as a bounded search found: then an empty list is the end. Raises `JobQueueDoesNotExist` if the filter
-        names a queue that is not there.
+        many as fit into a page; an empty list is the end. Raises `JobQueueDoesNotExist` if the filter names a queue
+        that is not there.
         """
 
     async def dead_groups(self, queue: JobQueue, *, limit: int) -> list[DeadGroup]:

@@ -269,23 +269,6 @@ async def test_a_delayed_job_takes_no_place_of_its_key(jobs: JobStore, queue: Jo
     assert await offered_ids(jobs, queue) == [delayed]
 
 
-async def test_a_key_is_as_wide_as_was_last_asked_for(jobs: JobStore, queue: JobQueue) -> None:
-    ids = await enqueue(jobs, queue, *(draft(lane=Lane(key="api", width=1)) for _ in range(4)))
-    leases = [await start(jobs, queue)]
-    assert await offer(jobs, queue) == []
-    ids += await enqueue(jobs, queue, draft(lane=Lane(key="api", width=3)))
-    leases += [one.lease for one in await offer(jobs, queue)]
-    assert len(leases) == 3
-    await enqueue(jobs, queue, draft(lane=Lane(key="api", width=1)))
-    for lease in leases[1:]:
-        await report(jobs, Accept(lease))
-    for lease in leases[:2]:
-        await finish(jobs, lease)
-        assert await offer(jobs, queue) == []
-    await finish(jobs, leases[2])
-    assert len(await offer(jobs, queue)) == 1
-
-
 async def test_several_reports_on_one_lane_in_one_call(jobs: JobStore, queue: JobQueue) -> None:
     ids = await enqueue(jobs, queue, *(draft(lane=NARROW) for _ in range(6)))
     leases = [one.lease for one in await offer(jobs, queue)]

@@ -182,3 +182,42 @@ async def test_jobs_enqueued_meanwhile_do_not_disturb_the_pages(jobs: JobStore, 
     await add_many(jobs, queue, 3)
     second = await jobs.jobs(JobFilter(), before=first[-1].position, limit=10)
     assert ids_of(first + second) == enqueued[::-1]
+
+
+@pytest.mark.parametrize("conditions", [{}, {"tag": "red"}, {"task": "mail"}, {"states": (JobState.QUEUED,)}])
+@pytest.mark.parametrize("number", [2, 70])
+async def test_a_filter_by_several_queues_shows_their_jobs_alone(
+    jobs: JobStore, number: int, conditions: dict[str, Any]
+) -> None:
+    """With few queues their indexes are walked, and with many all positions."""
+    mine, wanted = [f"mine-{place:02}" for place in range(number)], []
+    for name in mine:
+        for queue_name in (name, "theirs"):
+            queue, _ = await jobs.create_queue(queue_name, JobQueueSettings())
+            job_id = await add(jobs, queue, tags=("red",))
+            wanted += [job_id] * (queue_name != "theirs")
+    assert await every(jobs, queues=tuple(mine), limit=7, **conditions) == wanted[::-1]
+    assert await every(jobs, queues=(), **conditions) == []
+    assert await every(jobs, queues=("nowhere", mine[0]), **conditions) == wanted[:1]
+    assert await every(jobs, queue="theirs", queues=tuple(mine), **conditions) == []
+
+
+async def test_a_page_is_full_however_far_apart_its_jobs_are(jobs: JobStore, queue: JobQueue) -> None:
+    assert isinstance(jobs, ScriptedJobs)
+    wanted = []
+    for _ in range(7):
+        wanted.append(await add(jobs, queue, tenant="acme"))
+        await add_many(jobs, queue, 10, tenant="bolt")
+    few = jobs.limited(JobLimits(list_rows_max=5))
+    found = await pages(few, JobFilter(tenant="acme"), 3)
+    assert [ids_of(page) for page in found] == [wanted[6:3:-1], wanted[3:0:-1], wanted[:1]]
+
+
+async def test_a_page_ends_with_the_job_that_fills_it(jobs: JobStore, queue: JobQueue) -> None:
+    assert isinstance(jobs, ScriptedJobs)
+    large = b'"' + b"x" * 3_000_000 + b'"'
+    ids = [await add(jobs, queue, payload=large) for _ in range(5)]
+    few = jobs.limited(JobLimits(list_rows_max=1))
+    for store in (jobs, few):
+        found = await pages(store, JobFilter(tenant=""), 10)
+        assert [ids_of(page) for page in found] == [ids[:1:-1], ids[1::-1]]

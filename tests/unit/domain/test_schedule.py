@@ -229,3 +229,12 @@ def test_berlin_is_what_these_tests_take_it_for() -> None:
         for text in (f"{SPRING}T00:59+00:00", f"{SPRING}T01:00+00:00", f"{AUTUMN}T01:00+00:00")
     ]
     assert [offset.total_seconds() / 3600 for offset in offsets if offset is not None] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("zone", ["UTC", BERLIN, "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+@pytest.mark.parametrize("expression", ["0 0 1 1 *", "* * * * *", "0 0 29 2 */7", "59 23 31 12 *"])
+@pytest.mark.parametrize("left_ms", [DAY_MS, HOUR_MS, MINUTE_MS, 1, 0, -1, -400 * DAY_MS])
+def test_nothing_fires_after_the_year_9999(expression: str, zone: str, left_ms: int) -> None:
+    end_ms = at_ms("9999-12-31T23:59:59.999+00:00")
+    fires_ms = next_fire_ms(cron(expression, zone), end_ms - left_ms)
+    assert fires_ms is None or end_ms - left_ms < fires_ms <= end_ms

@@ -54,10 +54,12 @@ class Looking:
         return await self._store.job(job_id)
 
     async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int = 100) -> JobPage:
-        """Return a page of jobs, the newest first."""
+        """Return a page of jobs, the newest first. Another one follows only if it has a job."""
         check_range("limit", limit, 1, self._limits.list_page_max)
         jobs = await self._store.jobs(wanted, before=before, limit=limit)
-        return JobPage(jobs, jobs[-1].position if jobs else None)
+        last = jobs[-1].position if jobs else None
+        more = last is not None and bool(await self._store.jobs(wanted, before=last, limit=1))
+        return JobPage(jobs, last if more else None)
 
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job; one that runs is asked to stop."""

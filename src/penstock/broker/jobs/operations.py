@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job_request import check_range
+from penstock.domain.job_request import check_name, check_range
 from penstock.domain.operation import JobFilter, Operation, OperationKind
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Operations:
 
     async def count(self, queue: str, wanted: JobFilter) -> tuple[int, bool]:
         """Count the jobs that are meant, up to a bound, and tell whether there may be more."""
+        self._check(wanted)
         await self._queues.find(queue)
         wanted = msgspec.structs.replace(wanted, queue=queue)
         matching, before = 0, None
@@ -73,9 +74,17 @@ class Operations:
         """Stop an operation. What it has done stays done."""
         return await self._store.cancel_operation(operation_id)
 
+    def _check(self, wanted: JobFilter) -> None:
+        """Refuse texts that no job can have. The background could not even look for all of them."""
+        for field in ("task", "tenant", "tag", "failure_kind"):
+            text = getattr(wanted, field)
+            if text:
+                check_name(field, text, self._limits)
+
     async def _start(self, kind: OperationKind, queue: str, wanted: JobFilter, rate: int | None) -> Operation:
         if rate is not None:
             check_range("rate", rate, 1, RATE_MAX)
+        self._check(wanted)
         found = await self._queues.find(queue)
         wanted = msgspec.structs.replace(wanted, queue=queue)
         operation = await self._store.start_operation(self._ids.new_id(), kind, found, wanted, rate)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.jobs.pages import every_name, read_page
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.job import WAITING
 from penstock.domain.job_errors import JobQueueChanged, JobQueueDoesNotExist, JobQueueExists
 from penstock.domain.job_queue import JobQueue, JobQueueSettings
-from penstock.domain.job_request import check_queue_name, check_range
+from penstock.domain.job_request import check_name, check_queue_name, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class JobQueues:
         One that exists with these settings is returned as it is; else it is `JobQueueExists`.
         """
         check_queue_name(name, self._limits)
-        settings = change(_DEFAULTS)
+        settings = self._checked(change(_DEFAULTS))
         queue, created = await self._store.create_queue(name, settings)
         if not created and queue.settings != settings:
             raise JobQueueExists(f"There is a queue {name!r} with other settings.")
@@ -71,7 +72,7 @@ class JobQueues:
     ) -> tuple[JobQueue, bool]:
         """Create a queue, or replace all settings of the one that there is; tell whether it is new."""
         check_queue_name(name, self._limits)
-        settings = change(_DEFAULTS)
+        settings = self._checked(change(_DEFAULTS))
         if revision is None:
             queue, created = await self._store.create_queue(name, settings)
             if created or queue.settings == settings:
@@ -100,16 +101,38 @@ class JobQueues:
         await self._store.delete_queue(queue)
         self._waiters.wake_all(queue.id)
 
-    async def list_queues(self, *, after: str = "", limit: int | None = None) -> JobQueuePage:
-        """List queues, a page at a time."""
+    async def list_queues(
+        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool] = every_name
+    ) -> JobQueuePage:
+        """List queues, a page at a time; those whose names the caller `sees`."""
         limit = self._limits.list_page_max if limit is None else limit
         check_range("limit", limit, 1, self._limits.list_page_max)
-        found = await self._store.list_queues(after=after, limit=limit + 1)
-        return JobQueuePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+        found = await read_page(
+            lambda after, limit: self._store.list_queues(after=after, limit=limit),
+            lambda queue: sees(queue.name),
+            after,
+            limit,
+        )
+        return JobQueuePage(*found)
+
+    async def names(self, sees: Callable[[str], bool]) -> tuple[str, ...]:
+        """List the names of all queues that the caller `sees`."""
+        names: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self.list_queues(after=after, sees=sees)
+            names += [queue.name for queue in page.queues]
+            after = page.after
+        return tuple(names)
 
     async def counts(self, queue: JobQueue) -> JobCounts:
         """Count the jobs of a queue by state."""
         return await self._store.counts(queue)
+
+    def _checked(self, settings: JobQueueSettings) -> JobQueueSettings:
+        for key in settings.lanes:
+            check_name("settings.lanes", key, self._limits)
+        return settings
 
     async def _save(
         self,
@@ -124,7 +147,7 @@ class JobQueues:
             if revision is not None:
                 # What is cached here may be behind; the store decides.
                 queue = msgspec.structs.replace(queue, revision=revision)
-            settings = None if change is None else change(queue.settings)
+            settings = None if change is None else self._checked(change(queue.settings))
             saved = await self._store.save_queue(queue, settings=settings, paused=paused)
             if saved is not None:
                 return saved

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.jobs.pages import every_name, read_page
 from penstock.domain.job_request import check_name, check_queue_name, check_range, make_draft
 from penstock.domain.schedule import Schedule, check
 
@@ -77,12 +78,19 @@ class Schedules:
         """Return a schedule or raise `ScheduleDoesNotExist`."""
         return await self._store.schedule(name)
 
-    async def list_schedules(self, *, after: str = "", limit: int | None = None) -> SchedulePage:
-        """List schedules, a page at a time."""
+    async def list_schedules(
+        self, *, after: str = "", limit: int | None = None, sees: Callable[[str], bool] = every_name
+    ) -> SchedulePage:
+        """List schedules, a page at a time; those of queues whose names the caller `sees`."""
         limit = self._limits.list_page_max if limit is None else limit
         check_range("limit", limit, 1, self._limits.list_page_max)
-        found = await self._store.schedules(after=after, limit=limit + 1)
-        return SchedulePage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+        found = await read_page(
+            lambda after, limit: self._store.schedules(after=after, limit=limit),
+            lambda schedule: sees(schedule.queue),
+            after,
+            limit,
+        )
+        return SchedulePage(*found)
 
     async def delete(self, name: str) -> None:
         """Delete a schedule or raise `ScheduleDoesNotExist`."""

@@ -23,6 +23,7 @@ from penstock.server.jobs.reference import CONTENT_TYPE, POLICY, reference_page
 from penstock.server.jobs.schedules import ScheduleRoutes
 from penstock.server.jobs.serving import Exchange
 from penstock.server.jobs.working import WorkRoutes
+from penstock.wire.jobs.cursors import Cursors
 from penstock.wire.jobs.problems import NOT_ALLOWED, NOT_FOUND, make_problem, problem_response
 from penstock.wire.jobs.tokens import LeaseTokens
 
@@ -49,15 +50,16 @@ def job_endpoint(
     counters: JobCounters | None = None,
     tracing: Tracing | None = None,
 ) -> Endpoint:
-    """Make the endpoint with all routes. `secret` signs lease tokens."""
+    """Make the endpoint with all routes. `secret` signs lease tokens and cursors."""
     observer = Observer(jobs.looking, counters, tracing)
+    cursors = Cursors(secret)
     return Endpoint(
         [
             *EnqueueRoutes(jobs, observer).routes(),
             *WorkRoutes(jobs, LeaseTokens(secret), ids, observer).routes(),
-            *LookRoutes(jobs).routes(),
+            *LookRoutes(jobs, cursors).routes(),
             *QueueRoutes(jobs).routes(),
-            *OperationRoutes(jobs).routes(),
+            *OperationRoutes(jobs, cursors).routes(),
             *ScheduleRoutes(jobs).routes(),
         ],
         access=access,

@@ -118,6 +118,7 @@ class Endpoint:
             caller = self._caller(route, request)
             if route.path.startswith(QUEUE_PATHS):
                 caller.need_queue(path["name"])
+            _check_path(path)
             call = Call(request, caller, path, correlation_id)
             if request.query:
                 self._check_query(route, call)
@@ -153,3 +154,10 @@ class Endpoint:
         if _log.isEnabledFor(level):
             told = {"request_id": correlation_id, "operation": route.name, "status": status, "code": code}
             _log.log(level, "request", extra={**told, "duration_ms": round(seconds * 1_000, 3)})
+
+
+def _check_path(path: dict[str, str]) -> None:
+    """Refuse what nothing can be named, and what not every store can look up: NUL, say."""
+    for name, text in path.items():
+        if not text.isprintable():
+            raise JobInvalid(f"{name} in the path holds characters that are not printable.", name)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.broker.jobs.jobs import Jobs
-    from penstock.broker.jobs.looking import JobPage as Page
     from penstock.broker.jobs.looking import Looking
     from penstock.domain.job import Job
+    from penstock.wire.jobs.cursors import Cursors
 
 PAGE = 50
 _TEXT = {"type": "string", "maxLength": 200}
@@ -42,10 +42,49 @@ PAGING = (
 )
 
 
+class JobLists:
+    """Lists of jobs, a page at a time, of those jobs that the caller sees."""
+
+    def __init__(self, jobs: Jobs, cursors: Cursors) -> None:
+        self._looking = jobs.looking
+        self._queues = jobs.queues
+        self._cursors = cursors
+
+    async def wanted(self, call: Call) -> JobFilter:
+        """Read which jobs are meant."""
+        query = call.query()
+        tenant = no_blank(query, "tenant")
+        queue = no_blank(query, "queue")
+        if queue is not None:
+            call.caller.need_queue(queue)
+        if call.caller.tenant is not None:
+            tenant = call.caller.tenant_for(tenant or "")
+        return JobFilter(
+            queue=queue,
+            queues=None if call.caller.queues is None else await self._queues.names(call.caller.sees_queue),
+            states=read_states(query),
+            task=no_blank(query, "task"),
+            tenant=tenant,
+            tag=no_blank(query, "tag"),
+            failure_kind=no_blank(query, "failure_kind"),
+            enqueued_from_ms=whole_number(query, "enqueued_from_ms", 0) or None,
+            enqueued_before_ms=whole_number(query, "enqueued_before_ms", 0) if "enqueued_before_ms" in query else None,
+        )
+
+    async def page(self, call: Call, wanted: JobFilter) -> Response:
+        """Show a page of these jobs."""
+        query = call.query()
+        before = self._cursors.decode(query["cursor"]) if query.get("cursor") else None
+        page = await self._looking.jobs(wanted, before=before, limit=whole_number(query, "limit", PAGE))
+        cursor = None if page.before is None else self._cursors.encode(page.before)
+        return answer_json(JobPage(jobs=[job_summary(job) for job in page.jobs], cursor=cursor))
+
+
 class LookRoutes:
     """Jobs, their results and events; cancel and retry."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, cursors: Cursors) -> None:
+        self._lists = JobLists(jobs, cursors)
         self._looking = jobs.looking
 
     def routes(self) -> list[Route]:
@@ -110,10 +149,7 @@ class LookRoutes:
         ]
 
     async def _list(self, call: Call) -> Response:
-        query = call.query()
-        wanted = read_filter(query, call)
-        page = await self._looking.jobs(wanted, before=read_cursor(query), limit=whole_number(query, "limit", PAGE))
-        return answer_json(shown_page(call, page))
+        return await self._lists.page(call, await self._lists.wanted(call))
 
     async def _get(self, call: Call) -> Response:
         return answer_json(job_view(await self._visible(call)))
@@ -154,14 +190,8 @@ async def visible_job(looking: Looking, call: Call, job_id: str) -> Job:
     """Find a job; one that the caller must not see is not there."""
     job = await looking.job(job_id)
     if not call.caller.sees(job.tenant) or not call.caller.sees_queue(job.queue):
-        raise JobDoesNotExist("There is no such job.")
+        raise JobDoesNotExist.named(job_id)
     return job
-
-
-def shown_page(call: Call, page: Page) -> JobPage:
-    """Show a page of jobs, without those of queues that the caller must not see."""
-    jobs = [job_summary(job) for job in page.jobs if call.caller.sees_queue(job.queue)]
-    return JobPage(jobs=jobs, cursor=None if page.before is None else str(page.before))
 
 
 def read_id(call: Call) -> str:
@@ -172,28 +202,8 @@ def read_id(call: Call) -> str:
     except ValueError:
         known = ""
     if known != text:
-        raise JobDoesNotExist("There is no such job.")
+        raise JobDoesNotExist.named(text)
     return text
-
-
-def read_filter(query: Mapping[str, str], call: Call) -> JobFilter:
-    """Read which jobs are meant, of those that the caller sees."""
-    tenant = no_blank(query, "tenant")
-    queue = no_blank(query, "queue")
-    if queue is not None:
-        call.caller.need_queue(queue)
-    if call.caller.tenant is not None:
-        tenant = call.caller.tenant_for(tenant or "")
-    return JobFilter(
-        queue=queue,
-        states=read_states(query),
-        task=no_blank(query, "task"),
-        tenant=tenant,
-        tag=no_blank(query, "tag"),
-        failure_kind=no_blank(query, "failure_kind"),
-        enqueued_from_ms=whole_number(query, "enqueued_from_ms", 0) or None,
-        enqueued_before_ms=whole_number(query, "enqueued_before_ms", 0) if "enqueued_before_ms" in query else None,
-    )
 
 
 def read_states(query: Mapping[str, str]) -> tuple[JobState, ...]:
@@ -203,11 +213,6 @@ def read_states(query: Mapping[str, str]) -> tuple[JobState, ...]:
         if name not in STATES:
             raise JobInvalid(f"state is none of {', '.join(STATES)}.", "state")
     return tuple(dict.fromkeys(STATES[name] for name in names))
-
-
-def read_cursor(query: Mapping[str, str]) -> int | None:
-    """Read where a page begins."""
-    return whole_number(query, "cursor", 0) if query.get("cursor") else None
 
 
 def _seconds(query: Mapping[str, str], name: str) -> int:

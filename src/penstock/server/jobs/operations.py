@@ -9,15 +9,12 @@ import msgspec
 from penstock.domain.job import WAITING, JobState
 from penstock.domain.job_errors import OperationDoesNotExist
 from penstock.domain.operation import JobFilter
-from penstock.server.jobs.call import Call, Route, answer_json, whole_number
+from penstock.server.jobs.call import Call, Route, answer_json
 from penstock.server.jobs.looking import (
     FILTERS,
-    PAGE,
     PAGING,
-    read_cursor,
-    read_filter,
+    JobLists,
     read_id,
-    shown_page,
     visible_job,
 )
 from penstock.wire.jobs import shapes
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.jobs.jobs import Jobs
     from penstock.domain.operation import Operation
     from penstock.wire.http import Response
+    from penstock.wire.jobs.cursors import Cursors
 
 _decode_selection = msgspec.json.Decoder(shapes.Selection)
 _decode_requeue = msgspec.json.Decoder(shapes.LooseRequeue)
@@ -37,7 +35,8 @@ _WAITING = tuple(sorted(WAITING))
 class OperationRoutes:
     """Dead letters are listed, grouped and queued again; waiting jobs are purged; operations are followed."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, cursors: Cursors) -> None:
+        self._lists = JobLists(jobs, cursors)
         self._queues = jobs.queues
         self._looking = jobs.looking
         self._operations = jobs.operations
@@ -152,11 +151,9 @@ class OperationRoutes:
         return await self._page_of_dead(call, None)
 
     async def _page_of_dead(self, call: Call, queue: str | None) -> Response:
-        query = call.query()
-        wanted = read_filter(query, call)
+        wanted = await self._lists.wanted(call)
         wanted = msgspec.structs.replace(wanted, states=(JobState.DEAD,), queue=queue or wanted.queue)
-        page = await self._looking.jobs(wanted, before=read_cursor(query), limit=whole_number(query, "limit", PAGE))
-        return answer_json(shown_page(call, page))
+        return await self._lists.page(call, wanted)
 
     async def _groups(self, call: Call) -> Response:
         groups = await self._operations.dead_groups(call.path["name"])
@@ -185,7 +182,7 @@ class OperationRoutes:
     async def _visible(self, call: Call) -> Operation:
         operation = await self._operations.operation(call.path["id"])
         if not call.caller.sees_queue(operation.queue):
-            raise OperationDoesNotExist("There is no such operation.")
+            raise OperationDoesNotExist.named(operation.id)
         return operation
 
     async def _cancel(self, call: Call) -> Response:

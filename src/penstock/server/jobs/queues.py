@@ -115,12 +115,12 @@ class QueueRoutes:
     async def _list(self, call: Call) -> Response:
         query = call.query()
         page = await self._queues.list_queues(
-            after=no_blank(query, "after") or "", limit=whole_number(query, "limit", PAGE)
+            after=no_blank(query, "after") or "",
+            limit=whole_number(query, "limit", PAGE),
+            sees=call.caller.sees_queue,
         )
         queues: list[QueueView] = []
         for queue in page.queues:
-            if not call.caller.sees_queue(queue.name):
-                continue
             try:
                 queues.append(await self._view(queue))
             except JobQueueDoesNotExist:

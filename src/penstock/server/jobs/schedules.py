@@ -105,15 +105,12 @@ class ScheduleRoutes:
     async def _list(self, call: Call) -> Response:
         query = call.query()
         page = await self._schedules.list_schedules(
-            after=no_blank(query, "after") or "", limit=whole_number(query, "limit", PAGE)
+            after=no_blank(query, "after") or "",
+            limit=whole_number(query, "limit", PAGE),
+            sees=call.caller.sees_queue,
         )
         return answer_json(
-            SchedulePage(
-                schedules=[
-                    schedule_view(schedule) for schedule in page.schedules if call.caller.sees_queue(schedule.queue)
-                ],
-                after=page.after,
-            )
+            SchedulePage(schedules=[schedule_view(schedule) for schedule in page.schedules], after=page.after)
         )
 
     async def _get(self, call: Call) -> Response:
@@ -122,7 +119,7 @@ class ScheduleRoutes:
     async def _visible(self, call: Call) -> Schedule:
         schedule = await self._schedules.find(call.path["name"])
         if not call.caller.sees_queue(schedule.queue):
-            raise ScheduleDoesNotExist("There is no such schedule.")
+            raise ScheduleDoesNotExist.named(schedule.name)
         return schedule
 
     async def _delete(self, call: Call) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.store.jobs.lanes import name_of
 from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
     from penstock.store.jobs.rows import JobRecord
     from penstock.store.jobs.script import Row, Script, Tx
 
-WHOLE_QUEUE = ""
-"""The key of the breaker that is a queue's own; the others have the keys of its lanes."""
+BreakerName = tuple[int, str, str]
+"""By what a breaker is found within its queue: whether tenants share it, the tenant, and the concurrency key."""
+
+WHOLE_QUEUE: BreakerName = (1, "", "")
+"""The breaker that is a queue's own; the others are those of concurrency keys."""
 
 WOKEN_MAX = 1_000
 """How many of those who wait for jobs are told when a breaker closes."""
@@ -28,16 +32,16 @@ class BreakerRecord:
     then none for as long again, so that it never hangs on a probe of which nobody hears.
     """
 
-    __slots__ = ("changed", "failures", "key", "opened_at", "probes", "retry_at")
+    __slots__ = ("changed", "failures", "name", "opened_at", "probes", "retry_at")
 
-    key: str
     failures: int
     opened_at: int | None
     retry_at: int | None
     probes: int
 
     def __init__(self, row: Row) -> None:
-        self.key, self.failures, self.opened_at, self.retry_at, self.probes = row
+        *name, self.failures, self.opened_at, self.retry_at, self.probes = row
+        self.name: BreakerName = tuple(name)
         self.changed = False
 
     def allowance(self, policy: BreakerPolicy, now_ms: int) -> int | None:
@@ -79,7 +83,7 @@ class BreakerRecord:
 class News(NamedTuple):
     """How one attempt ended, for one breaker."""
 
-    key: str
+    name: BreakerName
     lane_id: int | None
     policy: BreakerPolicy
     succeeded: bool
@@ -98,54 +102,57 @@ class Breakers:
             return
         news = self._news.setdefault(job.queue_id, [])
         news.append(News(WHOLE_QUEUE, None, policy, succeeded))
-        key = key_of(job.options.lane)
-        if key is not None:
-            news.append(News(key, job.lane_id, policy, succeeded))
+        name = breaker_of(job.options.lane, job.tenant)
+        if name is not None:
+            news.append(News(name, job.lane_id, policy, succeeded))
 
     def save(self, tx: Tx) -> Script[None]:
         """Write it. The lanes of the jobs are locked, and the jobs are written."""
         for queue_id, news in sorted(self._news.items()):
-            keys = {one.key for one in news}
+            names = {one.name for one in news}
             if all(one.succeeded for one in news):
                 # Mostly there is nothing to forget, and then completions do not wait for each other.
-                known = yield from read_breakers(queue_id, keys)
-                keys = {key for key, breaker in known.items() if breaker.failures}
-            if not keys:
+                known = yield from read_breakers(queue_id, names)
+                names = {name for name, breaker in known.items() if breaker.failures}
+            if not names:
                 continue
-            breakers = yield from lock_breakers(queue_id, keys)
-            for key, lane_id, policy, succeeded in news:
-                if key not in breakers:
+            breakers = yield from lock_breakers(queue_id, names)
+            for name, lane_id, policy, succeeded in news:
+                if name not in breakers:
                     continue
                 if not succeeded:
-                    breakers[key].failed(policy, tx.now_ms)
-                elif breakers[key].succeeded():
+                    breakers[name].failed(policy, tx.now_ms)
+                elif breakers[name].succeeded():
                     tx.wake(queue_id, WOKEN_MAX)
                     if lane_id is not None:
                         yield "unpark_lane", (lane_id,)
             yield from save_breakers(queue_id, breakers.values())
 
 
-def key_of(lane: Lane | None) -> str | None:
-    """The breaker of a lane: concurrency keys stand for what their jobs need, groups do not."""
-    return None if lane is None or lane.ordered else lane.key or None
+def breaker_of(lane: Lane | None, tenant: str) -> BreakerName | None:
+    """The breaker of a job's lane: concurrency keys stand for what their jobs need, groups do not."""
+    if lane is None or lane.ordered:
+        return None
+    shared, tenant, key, _ = name_of(lane, tenant)
+    return shared, tenant, key
 
 
-def read_breakers(queue_id: int, keys: Iterable[str]) -> Script[dict[str, BreakerRecord]]:
+def read_breakers(queue_id: int, names: Iterable[BreakerName]) -> Script[dict[BreakerName, BreakerRecord]]:
     """Read those breakers of a queue that there are."""
-    rows = yield "breakers", (queue_id, listed(sorted(keys)))
-    return {row[0]: BreakerRecord(row) for row in rows}
+    rows = yield "breakers", (queue_id, listed(sorted(names)))
+    return {record.name: record for record in map(BreakerRecord, rows)}
 
 
-def lock_breakers(queue_id: int, keys: Iterable[str]) -> Script[dict[str, BreakerRecord]]:
+def lock_breakers(queue_id: int, names: Iterable[BreakerName]) -> Script[dict[BreakerName, BreakerRecord]]:
     """Lock breakers of a queue, making those that are not there."""
-    rows = yield "lock_breakers", (queue_id, listed(sorted(keys)))
-    return {row[0]: BreakerRecord(row) for row in rows}
+    rows = yield "lock_breakers", (queue_id, listed(sorted(names)))
+    return {record.name: record for record in map(BreakerRecord, rows)}
 
 
 def save_breakers(queue_id: int, breakers: Iterable[BreakerRecord]) -> Script[None]:
     """Write breakers that are locked."""
     rows: list[Sequence[object]] = [
-        (queue_id, breaker.key, breaker.failures, breaker.opened_at, breaker.retry_at, breaker.probes)
+        (queue_id, *breaker.name, breaker.failures, breaker.opened_at, breaker.retry_at, breaker.probes)
         for breaker in breakers
         if breaker.changed
     ]

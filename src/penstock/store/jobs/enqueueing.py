@@ -18,7 +18,7 @@ from penstock.domain.job_errors import (
 )
 from penstock.domain.limits import SECOND_MS
 from penstock.store.job_port import ENQUEUED, Enqueued
-from penstock.store.jobs.lanes import LaneRecord, open_lanes, save_lanes
+from penstock.store.jobs.lanes import LaneName, LaneRecord, name_of, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
 from penstock.store.jobs.rows import JobOptions, encode_options
 from penstock.store.jobs.script import Overtaken, listed
@@ -26,7 +26,7 @@ from penstock.store.jobs.script import Overtaken, listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.domain.job import JobDraft
+    from penstock.domain.job import JobDraft, Lane
     from penstock.domain.job_queue import JobQueue
     from penstock.store.jobs.script import Script, Tx
 
@@ -35,6 +35,10 @@ QUEUE_FULL_MS = SECOND_MS
 
 _NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None]
 """What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key."""
+
+
+_UniqueKey = tuple[str, str]
+"""A tenant and a unique key of it."""
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +73,7 @@ class _Intake:
         self._instead: dict[str, Holder] = {}
         """By the ids of drafts that others were quicker with: the jobs of those."""
         self._by_key: dict[bytes, Holder] = {}
-        self._by_unique_key: dict[str | None, Holder] = {}
+        self._by_unique_key: dict[_UniqueKey, Holder] = {}
         self._keys: dict[bytes, tuple[int, str]] = {}
         """By key, the draft that brings it, and the id of the job it is to stand for."""
 
@@ -108,9 +112,7 @@ class _Intake:
         keys = {draft.idempotency_key for draft in left if draft.idempotency_key is not None}
         if keys:
             yield from self._find_keys(keys)
-        unique_keys = {draft.unique_key for draft in left if draft.unique_key is not None}
-        if unique_keys:
-            self._by_unique_key = yield from self._find_unique(unique_keys)
+        self._by_unique_key = yield from self._find_unique(left)
 
     def _find_keys(self, keys: Iterable[bytes]) -> Script[None]:
         arguments = (self._queue.id, listed(key.hex() for key in keys), self._tx.now_ms)
@@ -121,9 +123,11 @@ class _Intake:
             else:
                 self._by_key[bytes(key)] = Holder(job_id, JobState(state), bytes(fingerprint))
 
-    def _find_unique(self, unique_keys: Iterable[str]) -> Script[dict[str | None, Holder]]:
-        rows = yield "unique_jobs", (self._queue.id, listed(unique_keys))
-        return {unique_key: Holder(job_id, JobState(state)) for unique_key, job_id, state in rows}
+    def _find_unique(self, drafts: Iterable[JobDraft]) -> Script[dict[_UniqueKey, Holder]]:
+        """Find the unfinished jobs that have the unique keys of these drafts."""
+        keys = {key for draft in drafts if (key := _unique_key(draft)) is not None}
+        rows = (yield "unique_jobs", (self._queue.id, listed(keys))) if keys else []
+        return {(tenant, key): Holder(job_id, JobState(state)) for tenant, key, job_id, state in rows}
 
     def _judge(self) -> Script[Buckets]:
         queue = self._queue
@@ -145,8 +149,9 @@ class _Intake:
             if draft.idempotency_key is not None:
                 self._by_key[draft.idempotency_key] = Holder(draft.id, None, draft.fingerprint)
                 self._keys[draft.idempotency_key] = (place, draft.id)
-            if draft.unique_key is not None:
-                self._by_unique_key[draft.unique_key] = Holder(draft.id, None)
+            unique_key = _unique_key(draft)
+            if unique_key is not None:
+                self._by_unique_key[unique_key] = Holder(draft.id, None)
         return buckets
 
     def _known(self, place: int, draft: JobDraft) -> Enqueued | JobError | None:
@@ -156,9 +161,10 @@ class _Intake:
             return _replayed(self._by_key[key], draft)
         if key is None and self._bounded and self._queue.settings.strict:
             return IdempotencyKeyNeeded(f"The queue {self._queue.name!r} takes no job without an idempotency key.")
-        if draft.unique_key is None or draft.unique_key not in self._by_unique_key:
+        unique_key = _unique_key(draft)
+        holder = None if unique_key is None else self._by_unique_key.get(unique_key)
+        if holder is None:
             return None
-        holder = self._by_unique_key[draft.unique_key]
         if key is not None:
             # From now on the key stands for that job, whatever becomes of it.
             self._by_key[key] = Holder(holder.job_id, holder.state, draft.fingerprint)
@@ -219,7 +225,7 @@ class _Intake:
     def _insert(self) -> Script[None]:
         """Write the jobs, after their lanes are locked: so the order of a lane is that of its jobs' positions."""
         drafts = [self._drafts[place] for place in self._new.values()]
-        wanted = [draft.lane for draft in drafts if draft.lane is not None]
+        wanted = [(name_of(own, draft.tenant), own.width) for draft in drafts if (own := self._lane(draft)) is not None]
         lanes = (yield from open_lanes(self._queue.id, wanted)) if wanted else {}
         rows = {draft.id: self._row(draft, lanes) for draft in drafts}
         inserted = yield "insert_jobs", (self._queue.id, listed(rows.values()), self._tx.now_ms)
@@ -230,7 +236,7 @@ class _Intake:
             position = positions.get(draft.id)
             if position is None:
                 continue
-            contents.append((position, draft.payload, _options(draft)))
+            contents.append((position, draft.payload, _options(draft, self._lane(draft))))
             tags += [(tag, position) for tag in dict.fromkeys(draft.tags)]
             state = JobState(rows[draft.id][4])
             self._tx.count(self._queue.id, state, 1)
@@ -240,7 +246,9 @@ class _Intake:
             self._there[draft.id] = state
         missing = [draft for draft in drafts if draft.id not in positions]
         for draft in missing:
-            _withdraw(draft, rows[draft.id], lanes)
+            lane = self._record(draft, lanes)
+            if lane is not None:
+                lane.leave(finished=True, in_lane=bool(rows[draft.id][8]))
         if contents:
             yield "insert_content", contents
         if tags:
@@ -249,12 +257,24 @@ class _Intake:
         if missing:
             yield from self._resolve(missing)
 
-    def _row(self, draft: JobDraft, lanes: dict[tuple[str, bool], LaneRecord]) -> _NewRow:
+    def _lane(self, draft: JobDraft) -> Lane | None:
+        """The lane of a draft: its tenant's, or where the queue says so, the one that all tenants share."""
+        lane = draft.lane
+        if lane is None or lane.ordered:
+            return lane
+        setting = self._queue.settings.lanes.get(lane.key)
+        return msgspec.structs.replace(lane, shared=setting is not None and setting.shared)
+
+    def _record(self, draft: JobDraft, lanes: dict[LaneName, LaneRecord]) -> LaneRecord | None:
+        lane = self._lane(draft)
+        return None if lane is None else lanes[name_of(lane, draft.tenant)]
+
+    def _row(self, draft: JobDraft, lanes: dict[LaneName, LaneRecord]) -> _NewRow:
         """What becomes of a draft: it is due or not, and has a place in its lane or not."""
         now_ms = self._tx.now_ms
         due_at_ms = now_ms + draft.delay_ms if draft.delay_ms or draft.run_at_ms is None else draft.run_at_ms
         due = due_at_ms <= now_ms
-        lane = None if draft.lane is None else lanes[draft.lane.key, draft.lane.ordered]
+        lane = self._record(draft, lanes)
         in_lane = False
         if lane is not None:
             if due or lane.ordered:
@@ -278,12 +298,13 @@ class _Intake:
         """Find the jobs that somebody else wrote meanwhile with the same id or unique key."""
         rows = yield "survey", (self._queue.id, listed(draft.id for draft in missing))
         self._there.update({job_id: JobState(state) for job_id, state, _ in rows if job_id})
-        found = yield from self._find_unique({draft.unique_key for draft in missing if draft.unique_key is not None})
+        found = yield from self._find_unique(missing)
         for draft in missing:
             if draft.id in self._there:
                 del self._new[draft.id]
                 continue
-            holder = found.get(draft.unique_key)
+            unique_key = _unique_key(draft)
+            holder = None if unique_key is None else found.get(unique_key)
             if holder is None:
                 raise Overtaken(f"The job with the unique key of {draft.id} was finished meanwhile.")
             self._replace(draft, self._new[draft.id], holder, _found(holder, by_unique_key=True))
@@ -315,16 +336,15 @@ def _found(holder: Holder, *, by_unique_key: bool = False) -> Enqueued:
     return Enqueued(holder.job_id, holder.state or JobState.QUEUED, new=False, by_unique_key=by_unique_key)
 
 
-def _withdraw(draft: JobDraft, row: _NewRow, lanes: dict[tuple[str, bool], LaneRecord]) -> None:
-    if draft.lane is not None:
-        lanes[draft.lane.key, draft.lane.ordered].leave(finished=True, in_lane=bool(row[8]))
+def _unique_key(draft: JobDraft) -> _UniqueKey | None:
+    return None if draft.unique_key is None else (draft.tenant, draft.unique_key)
 
 
-def _options(draft: JobDraft) -> bytes:
+def _options(draft: JobDraft, lane: Lane | None) -> bytes:
     options = JobOptions(
         timeout_ms=draft.timeout_ms,
         retry=draft.retry,
-        lane=draft.lane,
+        lane=lane,
         tags=draft.tags,
         trace=draft.trace,
         correlation_id=draft.correlation_id,

@@ -8,7 +8,7 @@ from penstock.domain.job import JobEvent, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid, LeaseLost, TooManyEvents
 from penstock.store.job_port import Events
 from penstock.store.jobs.events import OWN_ID, note_event
-from penstock.store.jobs.queues import decode_settings
+from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
     from penstock.domain.job import Lease
@@ -59,7 +59,7 @@ def publish(tx: Tx, lease: Lease, event_id: str, kind: str, data: bytes) -> Scri
         raise JobInvalid(f"The id of an event does not begin with {OWN_ID!r}.")
     rows = yield "job_to_publish", (lease.job_id,)
     if not rows:
-        raise _missing(lease.job_id)
+        raise JobDoesNotExist.named(lease.job_id)
     job = _Published(rows[0])
     # Looked for under the job's lock, or a repetition could miss what the first call is about to write.
     for row in (yield "event_by_id", (job.position, event_id)):
@@ -83,7 +83,7 @@ def read(_tx: Tx, job_id: str, after: int, limit: int) -> Script[Events]:
     """Read a stretch of a job's events."""
     rows = yield "job_with_events", (job_id,)
     if not rows:
-        raise _missing(job_id)
+        raise JobDoesNotExist.named(job_id)
     position, state, last = rows[0]
     # Up to the last that there was when the state was read: that of a terminal event must not come before it.
     events = [_event(row) for row in (yield "events_after", (position, after, last, limit))]
@@ -94,7 +94,3 @@ def read(_tx: Tx, job_id: str, after: int, limit: int) -> Script[Events]:
 def _event(row: Row) -> JobEvent:
     seq, attempt, kind, data, at_ms = row
     return JobEvent(seq=seq, attempt=attempt, kind=kind, data=data, at_ms=at_ms)
-
-
-def _missing(job_id: str) -> JobDoesNotExist:
-    return JobDoesNotExist(f"There is no job {job_id!r}.")

@@ -9,7 +9,7 @@ from penstock.domain.job_errors import JobDoesNotExist, JobStateConflict
 from penstock.store.jobs import reading
 from penstock.store.jobs.changes import Changes, load
 from penstock.store.jobs.due import lapse
-from penstock.store.jobs.lanes import open_lanes
+from penstock.store.jobs.lanes import name_of, open_lanes
 from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
@@ -58,23 +58,24 @@ def unique_key_taken(job: JobRecord) -> Script[bool]:
     """
     if job.finished_at is None or job.unique_key is None:
         return False
-    rows = yield "unique_jobs", (job.queue_id, listed([job.unique_key]))
+    rows = yield "unique_jobs", (job.queue_id, listed([(job.tenant, job.unique_key)]))
     # If it was finished in this transaction only, its own row still has the key, so that nobody else can.
-    return any(job_id != job.id for _, job_id, _ in rows)
+    return any(job_id != job.id for _, _, job_id, _ in rows)
 
 
 def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:
     """Make the lane of a job that is to come back anew, if it was removed."""
     lane = job.options.lane
     if lane is not None and not changes.has_lane(job):
-        lanes = yield from open_lanes(job.queue_id, [lane])
-        changes.enter_lane(job, lanes[lane.key, lane.ordered])
+        name = name_of(lane, job.tenant)
+        lanes = yield from open_lanes(job.queue_id, [(name, lane.width)])
+        changes.enter_lane(job, lanes[name])
 
 
 def _load_one(tx: Tx, around: Surroundings, job_id: str) -> Script[tuple[Changes, JobRecord]]:
     changes, jobs = yield from load(tx, around, [job_id])
     if job_id not in jobs:
-        raise JobDoesNotExist(f"There is no job {job_id!r}.")
+        raise JobDoesNotExist.named(job_id)
     job = jobs[job_id]
     if job.state in IN_FLIGHT:
         lapse(changes, job, tx.now_ms)

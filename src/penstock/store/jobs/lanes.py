@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.store.jobs.script import listed
+from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,23 +17,45 @@ PROMOTED_MAX = 500
 """How many places of one lane are given at once: more are free only after it was widened, and then go later."""
 
 
+WIDENED_MAX = 1_000
+"""In how many lanes a new width lets jobs go at once; in others they go with the next step of a job there."""
+
+
+class LaneName(NamedTuple):
+    """By what a lane is found within its queue. A `shared` one has no tenant. Flags are numbers, as in the tables."""
+
+    shared: int
+    tenant: str
+    key: str
+    ordered: int
+
+
+def name_of(lane: Lane, tenant: str) -> LaneName:
+    """The name of the lane that a job of a tenant stands in."""
+    return LaneName(int(lane.shared), "" if lane.shared else tenant, lane.key, int(lane.ordered))
+
+
 class LaneRecord:
     """A lane within one transaction, whose row is locked."""
 
-    __slots__ = ("changed", "id", "jobs", "key", "occupied", "ordered", "queue_id", "reordered", "width")
+    __slots__ = ("changed", "id", "jobs", "name", "occupied", "ordered", "queue_id", "reordered", "width")
 
     id: int
     queue_id: int
-    key: str
     width: int
-    ordered: int
+    """What its queue says about the key, or else what the first of its unfinished jobs asked for."""
     occupied: int
     """How many of its places are taken."""
     jobs: int
     """How many of its jobs are not finished."""
 
     def __init__(self, row: Row) -> None:
-        self.id, self.queue_id, self.key, self.width, self.ordered, self.occupied, self.jobs = row
+        self.id, self.queue_id, *name, self.width, self.occupied, self.jobs, settings = row
+        self.name = LaneName(*name)
+        self.ordered = bool(self.name.ordered)
+        setting = None if self.ordered else decode_settings(settings).lanes.get(self.name.key)
+        if setting is not None:
+            self.width = setting.width
         self.changed = self.reordered = False
 
     def join(self) -> bool:
@@ -51,26 +74,25 @@ class LaneRecord:
 
     def reorder(self) -> None:
         """Note that who has a place in an ordered lane may not be first in line: one before it came back."""
-        self.reordered = bool(self.ordered)
+        self.reordered = self.ordered
 
     def leave(self, *, finished: bool, in_lane: bool) -> None:
         """Let a job go: for good, or until it comes due again."""
         self.changed = True
         self.jobs -= finished
         self.occupied -= in_lane
-        assert self.occupied >= 0, self.key
-        assert self.jobs >= 0, self.key
+        assert self.occupied >= 0, self.name
+        assert self.jobs >= 0, self.name
 
 
-def open_lanes(queue_id: int, lanes: Iterable[Lane]) -> Script[dict[tuple[str, bool], LaneRecord]]:
-    """Lock lanes by their names, making those that are not there; the width is what was last asked for."""
-    wanted = {(lane.key, lane.ordered): lane.width for lane in lanes}
-    rows = yield (
-        "open_lanes",
-        (queue_id, listed((key, width, int(ordered)) for (key, ordered), width in sorted(wanted.items()))),
-    )
+def open_lanes(queue_id: int, lanes: Iterable[tuple[LaneName, int]]) -> Script[dict[LaneName, LaneRecord]]:
+    """Lock lanes by their names, making those that are not there with the width that is first asked for."""
+    wanted: dict[LaneName, int] = {}
+    for name, width in lanes:
+        wanted.setdefault(name, width)
+    rows = yield "open_lanes", (queue_id, listed((*name, width) for name, width in sorted(wanted.items())))
     records = [LaneRecord(row) for row in rows]
-    return {(record.key, bool(record.ordered)): record for record in records}
+    return {record.name: record for record in records}
 
 
 def lock_lanes_of(job_ids: Sequence[str]) -> Script[dict[int, LaneRecord]]:
@@ -83,6 +105,12 @@ def lock_free_lanes(lane_ids: Iterable[int]) -> Script[dict[int, LaneRecord]]:
     """Lock those of these lanes that nobody else holds now."""
     rows = yield "lock_free_lanes", (listed(sorted(lane_ids)),)
     return {row[0]: LaneRecord(row) for row in rows}
+
+
+def lock_lanes_by_key(queue_id: int, keys: Iterable[str]) -> Script[list[LaneRecord]]:
+    """Lock lanes of these concurrency keys, of all tenants, in which somebody waits; at most `WIDENED_MAX`."""
+    rows = yield "lock_lanes_by_key", (queue_id, listed(keys), WIDENED_MAX)
+    return [LaneRecord(row) for row in rows]
 
 
 def save_lanes(tx: Tx, lanes: Iterable[LaneRecord]) -> Script[None]:

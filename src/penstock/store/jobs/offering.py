@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.domain.job import JobState, Move
 from penstock.store.job_port import Offers
-from penstock.store.jobs.breakers import WHOLE_QUEUE, key_of, lock_breakers, read_breakers, save_breakers
+from penstock.store.jobs.breakers import WHOLE_QUEUE, breaker_of, lock_breakers, read_breakers, save_breakers
 from penstock.store.jobs.due import HELD_MS, give_effect
 from penstock.store.jobs.rows import lane_of, offer_of
 from penstock.store.jobs.script import listed
@@ -132,15 +132,15 @@ def _allowance(tx: Tx, queue: JobQueue, policy: BreakerPolicy) -> Script[tuple[B
 
 def _park(tx: Tx, queue: JobQueue, policy: BreakerPolicy, rows: list[Row]) -> Script[list[Row]]:
     """Put aside those whose concurrency key's breaker is open, and return the others."""
-    keys = {row[0]: key for row in rows if (key := key_of(lane_of(row))) is not None}
-    known = (yield from read_breakers(queue.id, set(keys.values()))) if keys else {}
-    open_keys = [key for key, breaker in known.items() if breaker.retry_at is not None]
-    if not open_keys:
+    names = {row[0]: name for row in rows if (name := breaker_of(lane_of(row), row[3])) is not None}
+    known = (yield from read_breakers(queue.id, set(names.values()))) if names else {}
+    open_names = [name for name, breaker in known.items() if breaker.retry_at is not None]
+    if not open_names:
         return rows
-    breakers = yield from lock_breakers(queue.id, open_keys)
+    breakers = yield from lock_breakers(queue.id, open_names)
     passed: list[Row] = []
     for row in sorted(rows, key=_urgency):
-        breaker = breakers.get(keys.get(row[0], WHOLE_QUEUE))
+        breaker = breakers.get(names.get(row[0], WHOLE_QUEUE))
         allowance = None if breaker is None else breaker.allowance(policy, tx.now_ms)
         if breaker is None or allowance is None:
             passed.append(row)

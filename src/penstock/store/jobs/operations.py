@@ -13,7 +13,7 @@ from penstock.domain.operation import JobFilter, Operation, OperationKind, Opera
 from penstock.store.jobs import queues
 from penstock.store.jobs.changes import Changes, load
 from penstock.store.jobs.interventions import reopen_lane
-from penstock.store.jobs.reading import conditions, is_loose, within_bytes
+from penstock.store.jobs.reading import PAGE_BYTES_MAX, conditions, is_loose, within_bytes
 from penstock.store.jobs.removing import Doomed, remove
 from penstock.store.jobs.script import listed
 
@@ -95,7 +95,7 @@ def find(_tx: Tx, operation_id: str) -> Script[Operation]:
     """Find an operation."""
     rows = yield "operation_by_id", (operation_id,)
     if not rows:
-        raise OperationDoesNotExist(f"There is no operation {operation_id!r}.")
+        raise OperationDoesNotExist.named(operation_id)
     return _operation(rows[0])
 
 
@@ -181,7 +181,8 @@ def _ahead(around: Surroundings, running: _Running, count: int) -> Script[_Ahead
     taken = found[:count]
     if running.kind is OperationKind.PURGE:
         # To remove much at once takes long, too.
-        taken = taken[: len((yield from within_bytes([position for position, _ in taken])))]
+        shown, _ = yield from within_bytes([position for position, _ in taken], PAGE_BYTES_MAX)
+        taken = taken[: len(shown)]
     cut_off = len(taken) == count or len(taken) < len(found)
     return _Ahead([job_id for _, job_id in taken], taken[-1][0] if cut_off else ceiling)
 
@@ -197,17 +198,17 @@ def _purge(tx: Tx, changes: Changes, jobs: list[JobRecord]) -> Script[None]:
 
 def _requeue(changes: Changes, running: _Running, jobs: list[JobRecord]) -> Script[list[JobRecord]]:
     """Queue dead jobs again, but for those whose unique keys another one has by now; return those that were."""
-    keys = [job.unique_key for job in jobs if job.unique_key is not None]
-    taken: set[str | None] = set()
+    keys = [(job.tenant, job.unique_key) for job in jobs if job.unique_key is not None]
+    taken: set[tuple[str, str | None]] = set()
     if keys:
         rows = yield "unique_jobs", (running.queue_id, listed(keys))
-        taken = {row[0] for row in rows}
+        taken = {(tenant, unique_key) for tenant, unique_key, _, _ in rows}
     requeued = []
     for job in jobs:
         if job.unique_key is not None:
-            if job.unique_key in taken:
+            if (job.tenant, job.unique_key) in taken:
                 continue
-            taken.add(job.unique_key)
+            taken.add((job.tenant, job.unique_key))
         yield from reopen_lane(changes, job)
         changes.retry(job)
         requeued.append(job)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobQueueDoesNotExist, JobStateConflict
-from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
+from penstock.domain.job_queue import JobCounts, JobQueue
+from penstock.store.jobs.lanes import lock_lanes_by_key, save_lanes
+from penstock.store.jobs.settings import decode_settings, encode_settings
 
 if TYPE_CHECKING:
+    from penstock.domain.job_queue import JobQueueSettings
     from penstock.store.jobs.script import Row, Script, Tx
 
 OLDEST_ROWS = 100
 """How many of a queue's first jobs are looked at for the one that has waited for the longest."""
 
-_encode = msgspec.json.Encoder().encode
-decode_settings = lru_cache(maxsize=1_024)(msgspec.json.Decoder(JobQueueSettings).decode)
-"""Settings change rarely, and are looked at with every step of a job."""
-
 
 def create(tx: Tx, name: str, settings: JobQueueSettings) -> Script[tuple[JobQueue, bool]]:
     """Create a queue, or find the one of this name."""
-    rows = yield "insert_queue", (name, _encode(settings), tx.now_ms)
+    rows = yield "insert_queue", (name, encode_settings(settings), tx.now_ms)
     if rows:
         return queue_of(rows[0]), True
     return (yield from find(tx, name)), False
@@ -34,7 +30,7 @@ def find(_tx: Tx, name: str) -> Script[JobQueue]:
     """Find a queue by its name."""
     rows = yield "queue_named", (name,)
     if not rows:
-        raise _missing(name)
+        raise JobQueueDoesNotExist.named(name)
     return queue_of(rows[0])
 
 
@@ -42,7 +38,7 @@ def keep(_tx: Tx, name: str) -> Script[JobQueue]:
     """Find a queue by its name, and keep it from being deleted until this transaction is over."""
     rows = yield "queue_kept", (name,)
     if not rows:
-        raise _missing(name)
+        raise JobQueueDoesNotExist.named(name)
     return queue_of(rows[0])
 
 
@@ -56,9 +52,10 @@ def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: boo
     """Change a queue, unless it was changed by somebody else."""
     settings = queue.settings if settings is None else settings
     paused = queue.paused if paused is None else paused
-    rows = yield "save_queue", (queue.id, queue.revision, _encode(settings), int(paused))
+    rows = yield "save_queue", (queue.id, queue.revision, encode_settings(settings), int(paused))
     if not rows:
         return (yield from _saved_before(queue, settings, paused=paused))
+    yield from _widen(tx, queue, settings)
     if not paused:
         # It may have been paused, or a breaker may have gone: whoever waits has a look.
         by_state = yield from _by_state(queue)
@@ -67,11 +64,22 @@ def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: boo
     return queue_of(rows[0])
 
 
+def _widen(tx: Tx, queue: JobQueue, settings: JobQueueSettings) -> Script[None]:
+    """Let those go who have a place by the new width of their key."""
+    before, after = queue.settings.lanes, settings.lanes
+    keys = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    if keys:
+        lanes = yield from lock_lanes_by_key(queue.id, keys)
+        for lane in lanes:
+            lane.changed = True
+        yield from save_lanes(tx, lanes)
+
+
 def _saved_before(queue: JobQueue, settings: JobQueueSettings, *, paused: bool) -> Script[JobQueue | None]:
     """Tell a repetition, which finds the queue as it was to be, from a change by somebody else."""
     rows = yield "queue_numbered", (queue.id,)
     if not rows:
-        raise _missing(queue.name)
+        raise JobQueueDoesNotExist.named(queue.name)
     now = queue_of(rows[0])
     repeated = now.revision == queue.revision + 1 and now.settings == settings and now.paused == paused
     return now if repeated else None
@@ -115,7 +123,3 @@ def queue_of(row: Row) -> JobQueue:
         revision=revision,
         created_at_ms=created_at_ms,
     )
-
-
-def _missing(name: str) -> JobQueueDoesNotExist:
-    return JobQueueDoesNotExist(f"There is no job queue {name!r}.")

@@ -41,10 +41,12 @@ class Source(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a bounded search found, and the position that it got to; None if it saw all there is."""
+    """What a bounded search found."""
 
     jobs: list[Job]
-    floor: int | None
+    before: int | None
+    """Where to go on, below this position; None if there is nothing more."""
+    bytes_left: int
 
 
 class Tally(NamedTuple):
@@ -58,13 +60,15 @@ def job(_tx: Tx, around: Surroundings, job_id: str) -> Script[Job]:
     """Read one job with its attempts."""
     rows = yield "job_by_id", (job_id,)
     if not rows:
-        raise JobDoesNotExist(f"There is no job {job_id!r}.")
+        raise JobDoesNotExist.named(job_id)
     position = rows[0][0]
     attempts = yield "attempts_of", (position, around.limits.attempts_shown_max)
     return job_of(rows[0], tuple(attempt_of(row) for row in reversed(attempts)))
 
 
-def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: int) -> Script[Found]:
+def page(
+    tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: int, bytes_max: int = PAGE_BYTES_MAX
+) -> Script[Found]:
     """Look for jobs below a position, the newest first, among a bounded number of them."""
     sources = yield from _sources(tx, wanted)
     floor: int | None = None
@@ -79,35 +83,42 @@ def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: in
         positions += [position for (position,) in rows]
     positions = sorted(positions, reverse=True)[:limit]
     if not positions:
-        return Found([], floor)
-    shown = yield from within_bytes(positions)
+        return Found([], floor, bytes_max)
+    shown, bytes_left = yield from within_bytes(positions, bytes_max)
     rows = yield "jobs_at", (listed(shown),)
     jobs = sorted((job_of(row) for row in rows), key=lambda job: job.position, reverse=True)
-    # Should all of them be gone by now, there may still be others below.
-    return Found(jobs, floor if jobs else positions[-1])
+    return Found(jobs, shown[-1] if len(shown) < len(positions) or len(shown) == limit else floor, bytes_left)
 
 
 def _sources(tx: Tx, wanted: JobFilter) -> Script[list[Source]]:
     """Choose the indexes by which the jobs are found."""
-    queue = None if wanted.queue is None else (yield from queues.find(tx, wanted.queue))
+    queue_ids = yield from _queue_ids(tx, wanted)
+    among = None if queue_ids is None else listed(queue_ids)
     states = wanted.states or _ALL_STATES
     mask = sum(1 << state for state in set(states))
     loose = is_loose(wanted)
+    exact = not loose and queue_ids is None and not wanted.states
     if wanted.tag is not None:
-        exact = not loose and queue is None and not wanted.states
-        arguments = (mask, None if queue is None else queue.id, wanted.tag)
-        return [Source("tag_floor", (wanted.tag,), "positions_by_tag", arguments, exact)]
-    if queue is not None:
-        queue_ids = [queue.id]
-    else:
+        return [Source("tag_floor", (wanted.tag,), "positions_by_tag", (mask, among, wanted.tag), exact)]
+    if queue_ids is None and wanted.states:
         rows = yield "queue_ids", (SOURCES_MAX + 1,)
         queue_ids = [queue_id for (queue_id,) in rows]
-        if not wanted.states or len(queue_ids) * len(wanted.states) > SOURCES_MAX:
-            exact = not loose and not wanted.states
-            yield "walk_in_order", ()
-            return [Source("any_floor", (), "positions_of_any", (mask,), exact)]
+    if queue_ids is None or len(queue_ids) * len(states) > SOURCES_MAX:
+        yield "walk_in_order", ()
+        return [Source("any_floor", (), "positions_of_any", (mask, among), exact)]
     pairs = [(queue_id, state) for queue_id in queue_ids for state in sorted(set(states))]
     return [Source("state_floor", pair, "positions_by_state", pair, not loose) for pair in pairs]
+
+
+def _queue_ids(tx: Tx, wanted: JobFilter) -> Script[list[int] | None]:
+    """Find the queues that are meant; None is all."""
+    if wanted.queue is not None:
+        queue = yield from queues.find(tx, wanted.queue)
+        return [queue.id] if wanted.queues is None or wanted.queue in wanted.queues else []
+    if wanted.queues is None:
+        return None
+    rows = yield "queues_among", (listed(wanted.queues),)
+    return [queue_id for (queue_id,) in rows]
 
 
 def is_loose(wanted: JobFilter) -> bool:
@@ -136,15 +147,15 @@ def conditions(wanted: JobFilter) -> tuple[object, ...]:
     )
 
 
-def within_bytes(positions: list[int]) -> Script[list[int]]:
-    """Cut a page off after the job that fills it up; its first job is always in it."""
+def within_bytes(positions: list[int], bytes_max: int) -> Script[tuple[list[int], int]]:
+    """Cut a page off after the job that fills it up; its first job is always in it. Say how many bytes are left."""
     sizes = dict((yield "content_sizes", (listed(positions),)))
-    filled = 0
+    left = bytes_max
     for shown, position in enumerate(positions, 1):
-        filled += sizes.get(position, 0)
-        if filled >= PAGE_BYTES_MAX:
-            return positions[:shown]
-    return positions
+        left -= sizes.get(position, 0)
+        if left <= 0:
+            return positions[:shown], 0
+    return positions, left
 
 
 def dead_tally(_tx: Tx, queue: JobQueue, before: int, rows_max: int) -> Script[Tally]:

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer
 from penstock.domain.retry import RetryPolicy
-from penstock.store.jobs.queues import decode_settings
+from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueueSettings

@@ -45,7 +45,7 @@ def find(_tx: Tx, name: str) -> Script[Schedule]:
     """Find a schedule by its name."""
     rows = yield "schedule_named", (name,)
     if not rows:
-        raise _missing(name)
+        raise ScheduleDoesNotExist.named(name)
     return _schedule(rows[0])
 
 
@@ -61,7 +61,7 @@ def delete(_tx: Tx, name: str, met: set[str]) -> Script[None]:
     if rows:
         met.add(name)
     elif name not in met:
-        raise _missing(name)
+        raise ScheduleDoesNotExist.named(name)
 
 
 def fire(tx: Tx, around: Surroundings) -> Script[int | None]:
@@ -97,7 +97,3 @@ def _schedule(row: Row) -> Schedule:
     return msgspec.structs.replace(
         _decode(spec), next_at_ms=next_at_ms, last_at_ms=last_at_ms, last_job_id=last_job_id, revision=revision
     )
-
-
-def _missing(name: str) -> ScheduleDoesNotExist:
-    return ScheduleDoesNotExist(f"There is no schedule {name!r}.")

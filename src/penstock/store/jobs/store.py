@@ -220,14 +220,17 @@ class ScriptedJobs:
         return await self._runner.run("job", partial(reading.job, around=self._around, job_id=job_id))
 
     async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int) -> list[Job]:
-        # Stretch by stretch, each a transaction of its own so that others go between, until one has something to show.
-        floor: int | None = reading.POSITION_END if before is None else before
-        while floor is not None:
-            body = partial(reading.page, around=self._around, wanted=wanted, before=floor, limit=limit)
-            found, floor = await self._runner.run("jobs", body)
-            if found:
-                return found
-        return []
+        # Stretch by stretch, each a transaction of its own so that others go between. A page is filled up, so that how
+        # long it is tells nothing about jobs that are not in it.
+        jobs: list[Job] = []
+        after: int | None = reading.POSITION_END if before is None else before
+        bytes_left = reading.PAGE_BYTES_MAX
+        while after is not None and len(jobs) < limit and bytes_left > 0:
+            page = partial(reading.page, around=self._around, wanted=wanted)
+            body = partial(page, before=after, limit=limit - len(jobs), bytes_max=bytes_left)
+            found, after, bytes_left = await self._runner.run("jobs", body)
+            jobs += found
+        return jobs
 
     async def dead_groups(self, queue: JobQueue, *, limit: int) -> list[DeadGroup]:
         rows_max = min(self._around.limits.list_rows_max, self._around.limits.groups_rows_max)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.job import JobState
 from penstock.domain.limits import DAY_MS
-from penstock.store.jobs.queues import decode_settings
 from penstock.store.jobs.removing import Doomed, remove, remove_rest
+from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueueSettings

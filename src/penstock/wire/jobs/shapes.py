@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, Failure
-from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, Rate
+from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, LaneSettings, Rate
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import DAY_MS, HOUR_MS, SECOND_MS
 from penstock.domain.retry import RetryPolicy
@@ -47,7 +47,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Concurrency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of all jobs of a queue with this key, `width` run at once."""
+    """Of all jobs of a queue and a tenant with this key, `width` run at once.
+
+    The queue's `lanes` come first; otherwise `width` counts while no unfinished job has the key.
+    """
 
     key: Name
     width: Annotated[int, Meta(ge=1, le=10_000)] = 1
@@ -214,9 +217,9 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rate: so many in a second for long, and so many at once after a pause."""
+    """A rate: so many in a second for long, and so many at once after a pause. The slowest is about one in a day."""
 
-    per_second: Annotated[float, Meta(gt=0, le=1_000_000)]
+    per_second: Annotated[float, Meta(ge=0.000_01, le=1_000_000)]
     burst: Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
@@ -228,6 +231,13 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     probes: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 
+class LaneSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many jobs with a concurrency key run at once: of each tenant, or `shared`, of all tenants together."""
+
+    width: Annotated[int, Meta(ge=1, le=10_000)]
+    shared: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a queue; what is left out keeps its value, or in a new queue has the default."""
 
@@ -236,6 +246,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rate_per_tenant: Bucket | UnsetType | None = UNSET
     retry: Retry | UnsetType = UNSET
     breaker: Breaker | UnsetType | None = UNSET
+    lanes: Annotated[dict[Name, LaneSetting], Meta(max_length=100)] | UnsetType = UNSET
     offer_ms: Annotated[int, Meta(ge=100, le=HOUR_MS)] | UnsetType = UNSET
     lease_ms: Annotated[int, Meta(ge=1_000, le=DAY_MS)] | UnsetType = UNSET
     timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | UnsetType = UNSET
@@ -257,6 +268,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ):
             if given.get(name) is not None:
                 given[name] = kind(**msgspec.structs.asdict(given[name]))
+        if "lanes" in given:
+            given["lanes"] = {
+                key: LaneSettings(width=lane.width, shared=lane.shared) for key, lane in given["lanes"].items()
+            }
         return msgspec.structs.replace(settings, **given)
 
 

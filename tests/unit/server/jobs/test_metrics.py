@@ -80,7 +80,7 @@ async def test_jobs_that_did_not_become_new_ones_are_counted_by_why(api: Api, bo
     await api.ask("PUT", f"/v1/queues/{QUEUE}", {"settings": settings})
     await api.enqueue(unique_key="u", idempotency_key="k", tenant="a")
     new = {"queue": QUEUE, "task": "greet"}
-    for fields in ({"unique_key": "u"}, {"tenant": "a"}, {"tenant": "b"}, {"tenant": "c"}):
+    for fields in ({"tenant": "a", "unique_key": "u"}, {"tenant": "a"}, {"tenant": "b"}, {"tenant": "c"}):
         await api.ask("POST", "/v1/jobs", {**new, **fields})
     batch = [{**new, "tenant": "a", "unique_key": "u", "idempotency_key": "k"}, {**new, "tenant": "d"}]
     await api.ask("POST", "/v1/jobs/batch", {"jobs": batch})

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from penstock.store.jobs.statements import Dialect, statements
+from penstock.store.sqlite.migrations import migrate
 
 SQLITE = statements(Dialect.SQLITE)
 
@@ -31,7 +32,7 @@ _PARAMETER = re.compile(r"\?(\d+)")
 @pytest.fixture(scope="module")
 def db() -> apsw.Connection:
     db = apsw.Connection(":memory:")
-    db.execute((resources.files("penstock.store.sqlite") / "jobs_schema.sql").read_text(encoding="utf-8"))
+    migrate(db, ":memory:")
     return db
 
 

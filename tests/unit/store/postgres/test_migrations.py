@@ -13,6 +13,7 @@ from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
 from penstock.store.postgres import PostgresStore
 from penstock.store.postgres.migrations import BEGIN, scripts
+from tests.support import old_jobs
 from tests.support.postgres import PostgresServer
 from tests.support.queues import lease_bodies, make_queue, send
 from tests.unit.store.postgres.conftest import OpenNode
@@ -100,3 +101,16 @@ async def test_a_store_of_the_first_version_is_brought_up_to_date(
     queue = await make_queue(first, "q.fifo")
     await send(first, queue, "a", "a", group="g")
     assert await lease_bodies(await open_node(), queue) == ["a", "a"]
+
+
+async def test_lanes_that_tenants_shared_are_split(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.psql(BEGIN, database)
+    for number in (1, 7, 8):
+        postgres_server.psql(scripts()[number][1], database)
+    postgres_server.psql("INSERT INTO penstock.migration SELECT n, 'old' FROM generate_series(1, 8) AS n", database)
+    postgres_server.psql(";".join(old_jobs.statements("penstock.", r"'\x{}'")), database)
+    await old_jobs.check_split(await open_node())
+    breakers = "string_agg(concat(shared, tenant, key, failures), ',' ORDER BY shared, tenant)"
+    assert postgres_server.psql(f"SELECT {breakers} FROM penstock.job_breaker", database) == "0ak3,0bk3,12"

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.domain.errors import StoreIncompatible
 from penstock.store.sqlite.migrations import APPLICATION_ID, MIGRATIONS
+from tests.support import old_jobs
 from tests.support.queues import lease_bodies, make_queue, send
 from tests.unit.store.sqlite.conftest import OpenStore
 
@@ -109,3 +110,22 @@ async def test_a_refusal_lets_go_of_the_file(path: Path, open_store: OpenStore) 
             await open_store()
     put_away(path)
     await open_store()
+
+
+async def test_lanes_that_tenants_shared_are_split(path: Path, open_store: OpenStore) -> None:
+    db = apsw.Connection(str(path))
+    for name in MIGRATIONS[:3]:
+        db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
+    for statement in old_jobs.statements("", "x'{}'"):
+        db.execute(statement)
+    db.pragma("application_id", APPLICATION_ID)
+    db.pragma("user_version", 3)
+    db.close()
+    store = await open_store()
+    await old_jobs.check_split(store)
+    await store.close()
+    db = apsw.Connection(str(path))
+    breakers = db.execute("SELECT shared, tenant, key, failures FROM job_breaker ORDER BY shared, tenant").fetchall()
+    assert breakers == [(0, "a", "k", 3), (0, "b", "k", 3), (1, "", "", 2)]
+    assert db.execute("SELECT min(id) FROM job_lane").get == 4, "numbers are used again"
+    db.close()

@@ -5,7 +5,7 @@ from typing import get_args
 import msgspec
 
 from penstock.domain.job import JobState
-from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, Rate
+from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, LaneSettings, Rate
 from penstock.domain.job_request import JobRequest
 from penstock.domain.retry import RetryPolicy
 from penstock.wire.jobs import answers, shapes
@@ -27,7 +27,7 @@ def test_the_settings_on_the_wire_have_the_fields_of_the_domain() -> None:
 
 def test_settings_are_put_over_others() -> None:
     text = b"""{"depth_max": 5, "rate": {"per_second": 2, "burst": 3}, "breaker": {"probes": 2},
-        "retry": {"attempts_max": 1}}"""
+        "retry": {"attempts_max": 1}, "lanes": {"api": {"width": 2, "shared": true}}}"""
     given = msgspec.json.decode(text, type=shapes.Settings)
     settings = given.over(JobQueueSettings(strict=True))
     assert settings == JobQueueSettings(
@@ -36,6 +36,7 @@ def test_settings_are_put_over_others() -> None:
         rate=Rate(per_second=2, burst=3),
         breaker=BreakerPolicy(probes=2),
         retry=RetryPolicy(attempts_max=1),
+        lanes={"api": LaneSettings(width=2, shared=True)},
     )
     without = msgspec.json.decode(b'{"rate": null, "breaker": null}', type=shapes.Settings)
     assert (without.over(settings).rate, without.over(settings).breaker) == (None, None)

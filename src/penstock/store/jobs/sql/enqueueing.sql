@@ -55,10 +55,13 @@ UPDATE penstock.job_key SET job_id = $3 WHERE queue_id = $1 AND key = $2
 DELETE FROM penstock.job_key WHERE queue_id = $1 AND key = $2 AND job_id = $3
 
 -- :unique_jobs
-SELECT unique_key, id, state FROM penstock.job
-WHERE queue_id = $1 AND finished_at IS NULL AND unique_key IS NOT NULL
-    AND unique_key = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($2 AS jsonb)))) -- [postgres]
-    AND unique_key IN (SELECT value FROM json_each($2)) -- [sqlite]
+-- $2 are tenants and keys.
+SELECT j.tenant, j.unique_key, j.id, j.state
+FROM jsonb_array_elements(CAST($2 AS jsonb)) AS d (value) -- [postgres]
+FROM json_each($2) AS d -- [sqlite]
+CROSS JOIN penstock.job AS j
+WHERE j.queue_id = $1 AND j.finished_at IS NULL AND j.unique_key IS NOT NULL
+    AND j.tenant = d.value ->> 0 AND j.unique_key = d.value ->> 1
 
 -- :insert_jobs
 -- Jobs, in their order; of those whose id or unique key is there already nothing comes back.

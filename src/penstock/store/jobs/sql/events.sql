@@ -18,4 +18,4 @@ SELECT position, state, events FROM penstock.job WHERE id = $1
 
 -- :events_after
 SELECT seq, attempt, kind, data, at FROM penstock.job_event
-WHERE position = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4
+WHERE position = $1 AND seq > CAST($2 AS bigint) AND seq <= $3 ORDER BY seq LIMIT $4

@@ -1,28 +1,44 @@
 -- Lanes. They are locked in the order of their names, so that two transactions never wait for each other.
 
 -- :open_lanes
-INSERT INTO penstock.job_lane AS l (queue_id, key, width, ordered, occupied, jobs)
-SELECT CAST($1 AS bigint), d.value ->> 0, CAST(d.value ->> 1 AS int), CAST(d.value ->> 2 AS smallint), 0, 0
+-- A job's own width counts while no unfinished job is in the lane.
+INSERT INTO penstock.job_lane AS l (queue_id, shared, tenant, key, ordered, width, occupied, jobs)
+SELECT CAST($1 AS bigint), CAST(d.value ->> 0 AS smallint), d.value ->> 1, d.value ->> 2, CAST(d.value ->> 3 AS smallint),
+    CAST(d.value ->> 4 AS int), 0, 0
 FROM jsonb_array_elements(CAST($2 AS jsonb)) WITH ORDINALITY AS d (value, key) -- [postgres]
 FROM json_each($2) AS d -- [sqlite]
 WHERE true
 ORDER BY d.key
-ON CONFLICT (queue_id, key, ordered) DO UPDATE SET width = excluded.width
-RETURNING id, queue_id, key, width, ordered, occupied, jobs
+ON CONFLICT (queue_id, shared, tenant, key, ordered) DO UPDATE
+SET width = CASE WHEN l.jobs = 0 THEN excluded.width ELSE l.width END
+RETURNING id, queue_id, shared, tenant, key, ordered, width, occupied, jobs,
+    (SELECT q.settings FROM penstock.job_queue AS q WHERE q.id = queue_id)
 
 -- :lock_lanes_of_jobs
-SELECT l.id, l.queue_id, l.key, l.width, l.ordered, l.occupied, l.jobs FROM penstock.job_lane l
+SELECT l.id, l.queue_id, l.shared, l.tenant, l.key, l.ordered, l.width, l.occupied, l.jobs, q.settings
+FROM penstock.job_lane l JOIN penstock.job_queue q ON q.id = l.queue_id
 WHERE l.id = ANY (ARRAY(SELECT lane_id FROM penstock.job WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))))) -- [postgres]
 WHERE l.id IN (SELECT lane_id FROM job WHERE id IN (SELECT value FROM json_each($1))) -- [sqlite]
-ORDER BY l.queue_id, l.key, l.ordered
-FOR UPDATE -- [postgres]
+ORDER BY l.queue_id, l.shared, l.tenant, l.key, l.ordered
+FOR UPDATE OF l -- [postgres]
 
 -- :lock_free_lanes
-SELECT l.id, l.queue_id, l.key, l.width, l.ordered, l.occupied, l.jobs FROM penstock.job_lane l
+SELECT l.id, l.queue_id, l.shared, l.tenant, l.key, l.ordered, l.width, l.occupied, l.jobs, q.settings
+FROM penstock.job_lane l JOIN penstock.job_queue q ON q.id = l.queue_id
 WHERE l.id = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($1 AS jsonb)) AS bigint))) -- [postgres]
 WHERE l.id IN (SELECT value FROM json_each($1)) -- [sqlite]
-ORDER BY l.queue_id, l.key, l.ordered
-FOR UPDATE SKIP LOCKED -- [postgres]
+ORDER BY l.queue_id, l.shared, l.tenant, l.key, l.ordered
+FOR UPDATE OF l SKIP LOCKED -- [postgres]
+
+-- :lock_lanes_by_key
+-- Those of concurrency keys in which somebody waits for a place.
+SELECT l.id, l.queue_id, l.shared, l.tenant, l.key, l.ordered, l.width, l.occupied, l.jobs, q.settings
+FROM penstock.job_lane l JOIN penstock.job_queue q ON q.id = l.queue_id
+WHERE l.queue_id = $1 AND l.ordered = 0 AND l.occupied < l.jobs
+    AND l.key = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($2 AS jsonb)))) -- [postgres]
+    AND l.key IN (SELECT value FROM json_each($2)) -- [sqlite]
+ORDER BY l.queue_id, l.shared, l.tenant, l.key, l.ordered LIMIT $3
+FOR UPDATE OF l -- [postgres]
 
 -- :save_lane
 UPDATE penstock.job_lane SET occupied = $2, jobs = $3 WHERE id = $1

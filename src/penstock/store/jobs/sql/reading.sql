@@ -24,6 +24,11 @@ WHERE j.position = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($1 AS j
 SELECT number, worker, started_at, ended_at, outcome, failure FROM penstock.job_attempt
 WHERE position = $1 ORDER BY fence DESC LIMIT $2
 
+-- :queues_among
+SELECT id FROM penstock.job_queue
+WHERE name IN (SELECT value FROM json_each($1)) -- [sqlite]
+WHERE name = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))) -- [postgres]
+
 -- :queue_ids
 SELECT id FROM penstock.job_queue ORDER BY id LIMIT $1
 
@@ -52,7 +57,7 @@ WHERE queue_id = $9 AND state = $10 AND position < $1 AND position >= $2
 ORDER BY position DESC LIMIT $3
 
 -- :positions_by_tag
--- The states are bits of a number.
+-- The states are bits of a number, and the queues a JSON array.
 SELECT t.position FROM penstock.job_tag AS t CROSS JOIN penstock.job AS j
 WHERE t.tag = $11 AND t.position < $1 AND t.position >= $2 AND j.position = t.position
     AND (CAST($4 AS text) IS NULL OR j.task = $4)
@@ -60,7 +65,8 @@ WHERE t.tag = $11 AND t.position < $1 AND t.position >= $2 AND j.position = t.po
     AND (CAST($6 AS text) IS NULL OR j.failure_kind = $6)
     AND j.enqueued_at >= $7 AND j.enqueued_at < $8
     AND (CAST($9 AS bigint) >> CAST(j.state AS int)) & 1 = 1
-    AND (CAST($10 AS bigint) IS NULL OR j.queue_id = $10)
+    AND (CAST($10 AS text) IS NULL OR j.queue_id IN (SELECT value FROM json_each($10))) -- [sqlite]
+    AND (CAST($10 AS text) IS NULL OR j.queue_id = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($10 AS jsonb)) AS bigint)))) -- [postgres]
 ORDER BY t.position DESC LIMIT $3
 
 -- :positions_of_any
@@ -71,6 +77,8 @@ WHERE position < $1 AND position >= $2
     AND (CAST($6 AS text) IS NULL OR failure_kind = $6)
     AND enqueued_at >= $7 AND enqueued_at < $8
     AND (CAST($9 AS bigint) >> CAST(state AS int)) & 1 = 1
+    AND (CAST($10 AS text) IS NULL OR queue_id IN (SELECT value FROM json_each($10))) -- [sqlite]
+    AND (CAST($10 AS text) IS NULL OR queue_id = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($10 AS jsonb)) AS bigint)))) -- [postgres]
 ORDER BY position DESC LIMIT $3
 
 -- :content_sizes

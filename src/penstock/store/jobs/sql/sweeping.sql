@@ -24,9 +24,9 @@ RETURNING 1
 
 -- :delete_closed_breakers
 -- One that is closed and has seen no failure is the same as none.
-DELETE FROM penstock.job_breaker WHERE (queue_id, key) IN (
-    SELECT queue_id, key FROM penstock.job_breaker WHERE failures = 0 AND retry_at IS NULL
-    ORDER BY queue_id, key LIMIT $1
+DELETE FROM penstock.job_breaker WHERE (queue_id, shared, tenant, key) IN (
+    SELECT queue_id, shared, tenant, key FROM penstock.job_breaker WHERE failures = 0 AND retry_at IS NULL
+    ORDER BY queue_id, shared, tenant, key LIMIT $1
     FOR UPDATE SKIP LOCKED -- [postgres]
 )
 RETURNING 1

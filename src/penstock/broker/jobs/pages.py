@@ -1,0 +1,42 @@
+"""Pages of what is listed by name, of which a caller may see a part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class Named(Protocol):
+    """Something that is listed by its name."""
+
+    @property
+    def name(self) -> str:
+        """What it is listed by."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+def every_name(_name: str) -> bool:
+    """See everything."""
+    return True
+
+
+async def read_page(
+    read: Callable[[str, int], Awaitable[list[T]]], sees: Callable[[T], bool], after: str, limit: int
+) -> tuple[list[T], str | None]:
+    """Read up to `limit` of those that are seen, and return the last one's name if more of them follow.
+
+    `read` returns what comes after a name, up to a number.
+    """
+    seen: list[T] = []
+    while True:
+        found = await read(after, limit + 1)
+        seen += [one for one in found if sees(one)]
+        if len(seen) > limit:
+            return seen[:limit], seen[limit - 1].name
+        if len(found) <= limit:
+            return seen, None
+        after = found[-1].name

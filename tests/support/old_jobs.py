@@ -1,0 +1,100 @@
+"""Jobs as versions stored them in which tenants shared lanes, and what has to come of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from penstock.domain.job import JobState, Lane
+from penstock.domain.job_queue import JobQueueSettings
+from penstock.store.jobs.rows import JobOptions, encode_options
+from penstock.store.port import Store
+from tests.support.job_steps import draft, enqueue, enqueue_one, offer, offered_ids
+
+GROUP, KEY = Lane(key="g", ordered=True), Lane(key="k")
+JOBS: list[tuple[str, str, JobState, Lane, int, int, int]] = [
+    # id, tenant, state, lane, its number, whether it has a place, priority
+    ("a-holds-group", "a", JobState.RUNNING, GROUP, 1, 1, 4),
+    ("b-first-of-group", "b", JobState.QUEUED, GROUP, 1, 0, 4),
+    ("a-second-of-group", "a", JobState.QUEUED, GROUP, 1, 0, 4),
+    ("b-second-of-group", "b", JobState.QUEUED, GROUP, 1, 0, 9),
+    ("a-holds-key", "a", JobState.RUNNING, KEY, 2, 1, 4),
+    ("b-patient", "b", JobState.QUEUED, KEY, 2, 0, 4),
+    ("b-urgent", "b", JobState.QUEUED, KEY, 2, 0, 9),
+    ("a-dead", "a", JobState.DEAD, KEY, 2, 0, 4),
+]
+UNIQUE = "b-patient"
+"""Its unique key is its id."""
+
+
+def statements(schema: str, blob: str) -> list[str]:
+    """Write the rows; `schema` goes before the names of tables, and `blob` is how bytes are written."""
+    made: list[str] = []
+    # PostgreSQL numbers rows by itself, unless it is told otherwise.
+    by_hand = "OVERRIDING SYSTEM VALUE" if schema else ""
+
+    def insert(table: str, **columns: object) -> None:
+        values = ", ".join(_literal(value, blob) for value in columns.values())
+        made.append(f"INSERT INTO {schema}{table} ({', '.join(columns)}) {by_hand} VALUES ({values})")
+
+    settings = msgspec.json.decode(msgspec.json.encode(JobQueueSettings()))
+    del settings["lanes"]
+    insert("job_queue", id=1, name="mail", settings=msgspec.json.encode(settings), created_at=0)
+    insert("job_lane", id=1, queue_id=1, key="g", width=1, ordered=1, occupied=1, jobs=4)
+    insert("job_lane", id=2, queue_id=1, key="k", width=1, ordered=0, occupied=1, jobs=3)
+    insert("job_lane", id=3, queue_id=1, key="empty", width=1, ordered=0, occupied=0, jobs=0)
+    insert("job_breaker", queue_id=1, key="", failures=2, probes=0)
+    insert("job_breaker", queue_id=1, key="k", failures=3, probes=0)
+    for state, number in Counter(job[2] for job in JOBS).items():
+        insert("job_count", queue_id=1, state=int(state), shard=0, number=number)
+    for position, (job_id, tenant, state, lane, lane_id, in_lane, priority) in enumerate(JOBS, 1):
+        runs = state is JobState.RUNNING
+        insert(
+            "job",
+            position=position,
+            id=job_id,
+            queue_id=1,
+            task="mail",
+            tenant=tenant,
+            priority=priority,
+            state=int(state),
+            ready=0,
+            due_at=9_000_000_000_000 if runs else None,
+            times_out_at=9_000_000_000_000 if runs else None,
+            lane_id=lane_id,
+            in_lane=in_lane,
+            fence=int(runs),
+            attempts=int(runs),
+            unique_key=job_id if job_id == UNIQUE else None,
+            enqueued_at=0,
+            finished_at=1_700_000_000_000 if state is JobState.DEAD else None,
+        )
+        insert("job_content", position=position, payload=b"1", options=encode_options(JobOptions(lane=lane)))
+    for table, column in (("job_queue", "id"), ("job_lane", "id"), ("job", "position")) if schema else ():
+        made.append(f"ALTER TABLE {schema}{table} ALTER COLUMN {column} RESTART WITH 100")
+    return made
+
+
+def _literal(value: object, blob: str) -> str:
+    if isinstance(value, bytes):
+        return blob.format(value.hex())
+    return "NULL" if value is None else repr(value)
+
+
+async def check_split(store: Store) -> None:
+    """Check that each tenant has lanes and unique keys of its own now, and that free places were given."""
+    jobs = store.jobs
+    queue = await jobs.find_queue("mail")
+    assert sorted(await offered_ids(jobs, queue)) == ["b-first-of-group", "b-urgent"]
+    [retried] = [await jobs.retry("a-dead")]
+    assert retried.state is JobState.QUEUED
+    # It waits in the lane of its tenant.
+    assert await offer(jobs, queue) == []
+    assert (await enqueue_one(jobs, queue, draft(tenant="b", unique_key=UNIQUE))).job_id == UNIQUE  # type: ignore[union-attr]
+    [other] = await enqueue(jobs, queue, draft(tenant="a", unique_key=UNIQUE))
+    assert await offered_ids(jobs, queue) == [other]
+    await jobs.cancel("b-first-of-group")
+    assert await offered_ids(jobs, queue) == ["b-second-of-group"]
+    [third] = await enqueue(jobs, queue, draft(tenant="c", lane=GROUP))
+    assert await offered_ids(jobs, queue) == [third]
