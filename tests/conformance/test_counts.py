@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from penstock.domain.clock import SystemClock
 from penstock.domain.limits import HOUR_MS
 from penstock.store.port import Store
 from penstock.testing import ManualClock
@@ -16,7 +19,7 @@ from tests.support.queues import (
     on_both_kinds,
     send,
 )
-from tests.support.stores import Reopen
+from tests.support.stores import Home, Reopen
 
 
 @on_both_kinds
@@ -33,6 +36,31 @@ async def test_messages_are_counted_by_what_hides_them(store: Store, name: str) 
     assert await counts(store, queue) == (1, 2, 1)
     await hide(store, queue, leased[1], lease_ms=0)
     assert await counts(store, queue) == (2, 1, 1)
+
+
+@on_both_kinds
+async def test_a_count_asked_for_after_an_answer_includes_its_effect(home: Home, name: str) -> None:
+    """Also while time flows, when a count might be believed for a while."""
+    store = await home.open(clock=SystemClock())
+    queue = await make_queue(store, name)
+    for sent in range(1, 21):
+        await send(store, queue, str(sent), group=str(sent))
+        assert await counts(store, queue) == (sent, 0, 0)
+    leased = await lease(store, queue, 5)
+    assert await counts(store, queue) == (15, 5, 0)
+    await delete(store, queue, *leased)
+    assert await counts(store, queue) == (15, 0, 0)
+
+
+@on_both_kinds
+async def test_a_count_that_is_under_way_does_not_answer_for_what_comes_later(home: Home, name: str) -> None:
+    store = await home.open(clock=SystemClock())
+    queue = await make_queue(store, name)
+    for sent in range(1, 11):
+        under_way = asyncio.create_task(counts(store, queue))
+        await send(store, queue, str(sent), group=str(sent))
+        assert await counts(store, queue) == (sent, 0, 0)
+        await under_way
 
 
 @on_both_kinds

@@ -45,17 +45,6 @@ async def test_a_message_that_is_gone_is_deleted_again_with_success(store: Store
     assert await counts(store, queue) == (0, 0, 0)
 
 
-async def test_a_stale_receipt_deletes_nothing_on_a_standard_queue(store: Store, clock: ManualClock) -> None:
-    queue = await make_queue(store)
-    await send(store, queue, "a")
-    stale = await lease_one(store, queue)
-    await clock.advance(seconds=30)
-    current = await lease_one(store, queue)
-    assert await delete(store, queue, stale) == [None]
-    assert await counts(store, queue) == (0, 1, 0)
-    assert await hide(store, queue, current, lease_ms=1_000) == [None]
-
-
 async def test_a_stale_receipt_is_expired_on_a_fifo_queue(store: Store, clock: ManualClock) -> None:
     queue = await make_queue(store, "orders.fifo")
     await send(store, queue, "a")
@@ -93,14 +82,13 @@ async def test_a_lease_of_no_time_can_be_deleted_by_on_a_standard_queue_only(sto
         assert await delete(store, queue, message) == [answer]
 
 
-async def test_a_released_receipt_is_stale(store: Store) -> None:
-    standard, fifo = await make_queue(store, "orders"), await make_queue(store, "orders.fifo")
-    for queue, answer in ((standard, None), (fifo, ReceiptHandleExpired)):
-        await send(store, queue, "a")
-        message = await lease_one(store, queue)
-        await release(store, queue, message)
-        assert await delete(store, queue, message) == [answer]
-        assert await lease_bodies(store, queue) == ["a"]
+async def test_a_released_receipt_is_expired_on_a_fifo_queue(store: Store) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, "a")
+    message = await lease_one(store, queue)
+    await release(store, queue, message)
+    assert await delete(store, queue, message) == [ReceiptHandleExpired]
+    assert await lease_bodies(store, queue) == ["a"]
 
 
 async def test_a_delete_in_time_is_one_before_the_lease_is_over(store: Store, clock: ManualClock) -> None:

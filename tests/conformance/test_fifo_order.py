@@ -1,12 +1,18 @@
-"""FIFO queues: order within a group, and groups that wait while one of theirs is leased."""
+"""FIFO queues: order within a group, which gives what comes before its first message that is hidden."""
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.domain.message import Draft
+from penstock.domain.move import MoveStatus
 from penstock.store.port import Store
 from penstock.testing import ManualClock
+from tests.support.moves import latest, make_move_pair, run_moves
 from tests.support.queues import (
     bodies,
+    counts,
+    dead_letters_to,
     delete,
     draft,
     hide,
@@ -15,6 +21,7 @@ from tests.support.queues import (
     make_queue,
     release,
     send,
+    with_limits,
 )
 from tests.support.stores import Reopen
 
@@ -72,7 +79,7 @@ async def test_several_messages_of_one_group_come_in_one_lease(store: Store) -> 
     assert await lease_bodies(store, queue) in (["x1", "x2", "y1", "y2"], ["y1", "y2", "x1", "x2"])
 
 
-async def test_a_group_is_blocked_while_any_of_its_messages_is_leased(store: Store, clock: ManualClock) -> None:
+async def test_nothing_comes_after_a_message_that_is_leased(store: Store, clock: ManualClock) -> None:
     queue = await make_queue(store, "orders.fifo")
     await send(store, queue, *of("x", "x1", "x2", "x3"))
     x1, x2 = await lease(store, queue, 2)
@@ -98,7 +105,7 @@ async def test_a_lapsed_lease_brings_the_group_back_from_its_head(store: Store, 
     assert await lease_bodies(store, queue) == ["x1", "x2", "x3"]
 
 
-async def test_a_message_made_visible_early_still_waits_for_its_group(store: Store, clock: ManualClock) -> None:
+async def test_a_message_made_visible_early_still_waits_for_those_before_it(store: Store, clock: ManualClock) -> None:
     queue = await make_queue(store, "orders.fifo")
     await send(store, queue, *of("x", "x1", "x2"))
     _, x2 = await lease(store, queue, lease_ms=10_000)
@@ -108,25 +115,68 @@ async def test_a_message_made_visible_early_still_waits_for_its_group(store: Sto
     assert await lease_bodies(store, queue) == ["x1", "x2"]
 
 
-async def test_a_head_made_visible_early_comes_again_once_the_rest_is_free(store: Store) -> None:
+async def test_a_first_message_made_visible_comes_again_before_the_rest_is_done(store: Store) -> None:
+    """As recorded: with three in flight, the first is made visible, and is delivered again at once and alone."""
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2", "x3", "x4"))
+    x1, x2, x3 = await lease(store, queue, 3)
+    await hide(store, queue, x1, lease_ms=0)
+    assert await counts(store, queue) == (2, 2, 0)
+    [again] = await lease(store, queue)
+    assert (again.body, again.receive_count) == ("x1", 2)
+    assert await lease_bodies(store, queue) == []
+    assert await delete(store, queue, x2, x3) == [None, None]
+    assert await lease_bodies(store, queue) == []
+    assert await delete(store, queue, again) == [None]
+    assert await lease_bodies(store, queue) == ["x4"]
+
+
+async def test_a_later_message_that_stays_leased_leaves_those_before_it_deliverable(
+    store: Store, clock: ManualClock
+) -> None:
+    """As recorded: with three in flight, the second is hidden for longer; the first comes, the third does not."""
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2", "x3"))
+    _, x2, _ = await lease(store, queue, lease_ms=10_000)
+    await hide(store, queue, x2, lease_ms=60_000)
+    await clock.advance(ms=9_999)
+    assert await lease_bodies(store, queue) == []
+    await clock.advance(ms=1)
+    assert await lease_bodies(store, queue, lease_ms=10_000) == ["x1"]
+    assert await lease_bodies(store, queue) == []
+    await clock.advance(ms=49_999)
+    assert await lease_bodies(store, queue, lease_ms=0) == ["x1"]
+    await clock.advance(ms=1)
+    assert await lease_bodies(store, queue) == ["x1", "x2", "x3"]
+
+
+async def test_a_group_gives_what_comes_before_its_first_hidden_message(store: Store) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2", "x3", "x4", "x5"))
+    x1, x2, _, x4, x5 = await lease(store, queue)
+    await hide(store, queue, x1, x2, x4, x5, lease_ms=0)
+    assert await lease_bodies(store, queue, 1) == ["x1"]
+    assert await lease_bodies(store, queue) == []
+    assert await counts(store, queue) == (3, 2, 0)
+
+
+async def test_a_message_that_is_done_joins_what_is_before_and_behind_it(store: Store) -> None:
     queue = await make_queue(store, "orders.fifo")
     await send(store, queue, *of("x", "x1", "x2", "x3"))
     x1, x2 = await lease(store, queue, 2)
     await hide(store, queue, x1, lease_ms=0)
-    assert await lease_bodies(store, queue) == []
     await delete(store, queue, x2)
     assert await lease_bodies(store, queue) == ["x1", "x3"]
 
 
-async def test_a_later_message_of_the_group_that_stays_leased_blocks_it(store: Store, clock: ManualClock) -> None:
+async def test_receives_one_after_the_other_never_share_a_message(store: Store) -> None:
     queue = await make_queue(store, "orders.fifo")
-    await send(store, queue, *of("x", "x1", "x2"))
-    _, x2 = await lease(store, queue, lease_ms=10_000)
-    await hide(store, queue, x2, lease_ms=20_000)
-    await clock.advance(ms=19_999)
+    await send(store, queue, *of("x", "x1", "x2", "x3"))
+    x1, x2, x3 = await lease(store, queue)
+    for message, before in ((x3, []), (x2, []), (x1, ["x1", "x2", "x3"])):
+        await hide(store, queue, message, lease_ms=0)
+        assert await lease_bodies(store, queue) == before
     assert await lease_bodies(store, queue) == []
-    await clock.advance(ms=1)
-    assert await lease_bodies(store, queue) == ["x1", "x2"]
 
 
 async def test_a_released_group_comes_again_in_order(store: Store) -> None:
@@ -137,6 +187,14 @@ async def test_a_released_group_comes_again_in_order(store: Store) -> None:
     assert await lease_bodies(store, queue) == []
     await release(store, queue, x1)
     assert await lease_bodies(store, queue) == ["x1", "x2", "x3"]
+
+
+async def test_a_first_message_that_is_released_comes_again_alone(store: Store) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2", "x3"))
+    x1, _ = await lease(store, queue, 2)
+    await release(store, queue, x1)
+    assert await lease_bodies(store, queue) == ["x1"]
 
 
 async def test_a_lease_of_no_time_does_not_block_the_group(store: Store) -> None:
@@ -165,6 +223,16 @@ async def test_a_delayed_message_does_not_hold_back_what_is_before_it(store: Sto
     assert await lease_bodies(store, queue) == []
     await clock.advance(seconds=5)
     assert await lease_bodies(store, queue) == ["x2", "x3"]
+
+
+async def test_a_delayed_message_holds_back_what_came_back_behind_it(store: Store, clock: ManualClock) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1"), draft("x2", group="x", delay_ms=5_000), *of("x", "x3"))
+    [x1] = await lease(store, queue)
+    await hide(store, queue, x1, lease_ms=0)
+    assert await lease_bodies(store, queue, lease_ms=0) == ["x1"]
+    await clock.advance(seconds=5)
+    assert await lease_bodies(store, queue) == ["x1", "x2", "x3"]
 
 
 async def test_an_expired_head_does_not_hold_back_its_group(store: Store, clock: ManualClock) -> None:
@@ -216,4 +284,87 @@ async def test_order_survives_a_restart_and_so_does_a_blocked_group(
     store = await reopen()
     assert await lease_bodies(store, queue) == []
     await clock.advance(seconds=10)
-    assert await lease_bodies(store, queue) == ["x1", "x2", "x3"]
+    x1, _, _ = await lease(store, queue)
+    await hide(store, queue, x1, lease_ms=0)
+    store = await reopen()
+    assert await counts(store, queue) == (1, 2, 0)
+    assert await lease_bodies(store, queue) == ["x1"]
+
+
+async def test_an_empty_receive_says_when_the_first_message_comes_back(store: Store, clock: ManualClock) -> None:
+    """It may be told too early an instant, never one that is too late."""
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2"))
+    x1, x2 = await lease(store, queue, lease_ms=30_000)
+    await hide(store, queue, x1, lease_ms=10_000)
+    await hide(store, queue, x2, lease_ms=60_000)
+    looked = await store.lease(queue, count=1, lease_ms=1_000)
+    assert looked.messages == []
+    assert looked.next_in_ms is not None
+    assert 0 < looked.next_in_ms <= 10_000
+
+
+async def test_a_dead_letter_leaves_while_messages_behind_it_are_leased(store: Store, clock: ManualClock) -> None:
+    dead = await make_queue(store, "dead.fifo")
+    queue = await make_queue(store, "orders.fifo", redrive=dead_letters_to("dead.fifo", after=1))
+    await send(store, queue, *of("x", "x1", "x2", "x3"))
+    x1, x2 = await lease(store, queue, 2)
+    await hide(store, queue, x1, lease_ms=0)
+    assert await lease_bodies(store, queue) == []
+    assert await counts(store, dead) == (1, 0, 0)
+    assert await counts(store, queue) == (1, 1, 0)
+    await delete(store, queue, x2)
+    assert await lease_bodies(store, queue) == ["x3"]
+
+
+async def test_no_message_becomes_a_dead_letter_before_those_in_front_of_it(store: Store) -> None:
+    dead = await make_queue(store, "dead.fifo")
+    queue = await make_queue(store, "orders.fifo", redrive=dead_letters_to("dead.fifo", after=1))
+    await send(store, queue, *of("x", "x1", "x2", "x3"))
+    x1, x2, x3 = await lease(store, queue)
+    await hide(store, queue, x1, x3, lease_ms=0)
+    assert await lease_bodies(store, queue) == []
+    assert await lease_bodies(store, dead, lease_ms=0) == ["x1"]
+    await hide(store, queue, x2, lease_ms=0)
+    assert await lease_bodies(store, queue) == []
+    assert await lease_bodies(store, dead) == ["x1", "x2", "x3"]
+
+
+async def test_a_move_task_takes_what_comes_before_the_first_hidden_message(store: Store, clock: ManualClock) -> None:
+    dead, queue = await make_move_pair(store, "orders.fifo")
+    await send(store, dead, *of("x", "x1", "x2", "x3"))
+    x1, _, x3 = await lease(store, dead)
+    await hide(store, dead, x1, x3, lease_ms=0)
+    await store.start_move("task", dead, queue, None)
+    await run_moves(store, clock)
+    assert (await latest(store, dead)).status is MoveStatus.COMPLETED
+    assert await lease_bodies(store, queue) == ["x1"]
+    assert await counts(store, dead) == (1, 1, 0)
+
+
+@with_limits(in_flight_fifo_max=3)
+async def test_messages_in_flight_behind_a_visible_one_count_towards_the_limit(
+    store: Store, clock: ManualClock
+) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2", "x3"), *of("y", "y1", "y2"))
+    x1, x2, x3 = await lease(store, queue, 3, lease_ms=10_000)
+    await hide(store, queue, x2, x3, lease_ms=60_000)
+    await hide(store, queue, x1, lease_ms=0)
+    assert len(await lease(store, queue, lease_ms=10_000)) == 1
+    assert await lease_bodies(store, queue) == []
+    await clock.advance(seconds=10)
+    assert len(await lease(store, queue, 5, lease_ms=10_000)) == 1
+    await delete(store, queue, x3)
+    assert len(await lease(store, queue, 5)) == 1
+
+
+async def test_a_change_that_makes_the_first_message_visible_is_heard(store: Store) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, *of("x", "x1", "x2"))
+    x1, _ = await lease(store, queue)
+    heard: list[int] = []
+    store.listen(lambda queue_id, _: heard.append(queue_id))
+    await hide(store, queue, x1, lease_ms=0)
+    await asyncio.sleep(0)
+    assert queue.id in heard

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from penstock.domain.errors import OverLimit
+from penstock.domain.limits import Limits
 from penstock.domain.queue import Queue
-from penstock.store.port import Leased, Store
+from penstock.store.port import FULL_AGAIN_MS, Leased, Store
 from penstock.testing import ManualClock
 from tests.support.queues import (
     GROUP,
     bodies,
     delete,
+    hide,
     lease,
     lease_bodies,
     lease_one,
@@ -39,6 +41,46 @@ async def test_a_lease_gives_at_most_what_was_asked_for(store: Store) -> None:
     await send(store, queue, "a", "b", "c")
     assert await lease_bodies(store, queue, 2) == ["a", "b"]
     assert await lease_bodies(store, queue, 2) == ["c"]
+
+
+async def test_redelivered_messages_come_before_younger_ones(store: Store, clock: ManualClock) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, "a", "b", "c")
+    first = await lease(store, queue, 3, lease_ms=30_000)
+    await clock.advance(seconds=10)
+    await send(store, queue, "d", "e")
+    for message in reversed(first):
+        await hide(store, queue, message, lease_ms=0)
+        await clock.advance(ms=1)
+    assert await lease_bodies(store, queue, 4, lease_ms=10_000) == ["a", "b", "c", "d"]
+    await clock.advance(seconds=10)
+    await send(store, queue, "f")
+    assert await lease_bodies(store, queue) == ["a", "b", "c", "d", "e", "f"]
+
+
+async def test_released_messages_come_before_younger_ones(store: Store, clock: ManualClock) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, "a")
+    [message] = await lease(store, queue)
+    await clock.advance(ms=1)
+    await send(store, queue, "b")
+    await clock.advance(ms=1)
+    await release(store, queue, message)
+    assert await lease_bodies(store, queue, 1) == ["a"]
+
+
+async def test_redelivered_messages_of_one_tenant_come_before_its_younger_ones(
+    store: Store, clock: ManualClock
+) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, "a1", "a2", group="a")
+    first, second = await lease(store, queue)
+    await clock.advance(ms=1)
+    await send(store, queue, "a3", group="a")
+    for message in (second, first):
+        await clock.advance(ms=1)
+        await hide(store, queue, message, lease_ms=0)
+    assert await lease_bodies(store, queue) == ["a1", "a2", "a3"]
 
 
 async def test_standard_messages_come_oldest_first(store: Store, clock: ManualClock) -> None:
@@ -133,19 +175,25 @@ async def follow(store: Store, clock: ManualClock, queue: Queue, *, looks_max: i
     raise AssertionError(f"nothing came after {looks_max} looks")
 
 
+def test_as_many_messages_may_be_in_flight_as_on_sqs() -> None:
+    assert (Limits().in_flight_standard_max, Limits().in_flight_fifo_max) == (120_000, 120_000)
+
+
 @on_both_kinds
 @with_limits(in_flight_standard_max=3, in_flight_fifo_max=3)
-async def test_a_lease_stays_within_the_in_flight_limit_and_is_refused_at_it(
-    store: Store, clock: ManualClock, name: str
-) -> None:
+async def test_a_lease_stays_within_the_in_flight_limit(store: Store, clock: ManualClock, name: str) -> None:
+    """At the limit a standard queue refuses, while a FIFO queue gives nothing and says when to look again."""
     queue = await make_queue(store, name)
     for group in "abcde":
         await send(store, queue, group, group=group)
     first = await lease(store, queue, 2)
     assert len(first) == 2
     assert len(await lease(store, queue, 2)) == 1
-    with pytest.raises(OverLimit):
-        await lease(store, queue, 2)
+    if queue.fifo:
+        assert await store.lease(queue, count=2, lease_ms=30_000) == Leased([], FULL_AGAIN_MS)
+    else:
+        with pytest.raises(OverLimit):
+            await lease(store, queue, 2)
     await delete(store, queue, first[0])
     assert len(await lease(store, queue, 2)) == 1
     await clock.advance(ms=30_000)

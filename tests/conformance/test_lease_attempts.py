@@ -92,6 +92,35 @@ async def test_a_repeated_lease_leaves_out_what_was_leased_again_by_another(
     assert await lease(store, queue, attempt=KEY) == [second]
 
 
+async def test_a_repeated_fifo_lease_gives_nothing_behind_a_message_that_came_back(store: Store) -> None:
+    """The message that came back is to be delivered first, and so it is a new lease."""
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, "a", "b", "c")
+    first, _, _ = await lease(store, queue, attempt=KEY)
+    await hide(store, queue, first, lease_ms=0)
+    [again] = await lease(store, queue, attempt=KEY)
+    assert (again.body, again.receive_count) == ("a", 2)
+    assert await lease(store, queue, attempt=KEY) == [again]
+
+
+async def test_a_repeated_fifo_lease_gives_what_is_before_a_message_that_came_back(store: Store) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, "a", "b", "c")
+    first = await lease(store, queue, attempt=KEY)
+    await hide(store, queue, first[1], lease_ms=0)
+    assert await lease(store, queue, attempt=KEY) == first[:1]
+    assert await counts(store, queue) == (1, 2, 0)
+
+
+async def test_a_repeated_fifo_lease_judges_each_group_by_itself(store: Store) -> None:
+    queue = await make_queue(store, "orders.fifo")
+    await send(store, queue, "a1", "a2", group="a")
+    await send(store, queue, "b1", "b2", group="b")
+    by_body = {message.body: message for message in await lease(store, queue, attempt=KEY)}
+    await hide(store, queue, by_body["a1"], lease_ms=0)
+    assert await lease(store, queue, attempt=KEY) == [by_body["b1"], by_body["b2"]]
+
+
 @on_both_kinds
 async def test_a_repeat_after_everything_was_deleted_is_a_new_lease(store: Store, name: str) -> None:
     queue = await make_queue(store, name)

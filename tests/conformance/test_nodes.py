@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 
+from penstock.domain.clock import SystemClock
 from penstock.domain.errors import QueueDoesNotExist
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import IdSource
@@ -50,6 +51,15 @@ async def test_what_one_node_stores_another_delivers_and_deletes(store: Store, o
     assert await delete(store, queue, leased[0]) == [None]
     assert await delete(other, queue, leased[1]) == [None]
     assert await counts(store, queue) == await counts(other, queue) == (0, 0, 0)
+
+
+@on_both_kinds
+async def test_a_count_at_one_node_includes_what_another_was_told_is_stored(home: Home, name: str) -> None:
+    nodes = [await home.open(clock=SystemClock()) for _ in range(2)]
+    queue = await make_queue(nodes[0], name)
+    for sent in range(1, 11):
+        await send(nodes[sent % 2], queue, str(sent), group=str(sent))
+        assert [await counts(node, queue) for node in nodes] == [(sent, 0, 0)] * 2
 
 
 @on_both_kinds

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from penstock.domain.errors import (
     InvalidParameter,
     MessageDoesNotExist,
-    MessageNotInFlight,
     PenstockError,
     PurgeInProgress,
     ReceiptHandleExpired,
@@ -51,6 +50,7 @@ class ModelMessage:
     """The current receipt; None before the first lease and after a release."""
     receipt_max: int = 0
     leased_at_ms: int | None = None
+    """When it was received last in this queue, be it in vain."""
     holder: int | None = 0
     """Which of the requests that were given its lease holds it; None: that cannot be told."""
     first_received_at_ms: set[int] = field(default_factory=set)
@@ -90,8 +90,7 @@ class ModelQueue:
         found: list[ModelMessage] = []
         for group in dict.fromkeys(message.group for message in self.messages):
             members = [message for message in self.messages if message.group == group]
-            if not any(message.leased(now_ms) for message in members):
-                found += takewhile(lambda message: not message.hidden(now_ms), members)
+            found += takewhile(lambda message: not message.hidden(now_ms), members)
         return found
 
     def next_leasable_at_ms(self, now_ms: int) -> int | None:
@@ -228,6 +227,8 @@ class Model:
         assert answer.next_in_ms == 0 or len(given) == min(count, len(deliverable)), "a receive gives as many as it can"
         if from_.queue.fifo:
             _check_group_order(given, deliverable)
+        elif answer.next_in_ms != 0:
+            _check_age(given, deliverable)
         stopped_early = len(given) == count or answer.next_in_ms == 0
         dead, undecided = _dead_letters(from_, candidates, given, stopped_early=stopped_early)
         self.dead_letter(from_, dead)
@@ -242,7 +243,9 @@ class Model:
         at_ms, deliveries = self.leases[attempt]
         if self.now_ms - at_ms >= self.limits.outcome_window_ms:
             return []
-        return [d for d in deliveries if d.current and d.message.leased(self.now_ms)]
+        held = [d for d in deliveries if d.current and d.message.leased(self.now_ms)]
+        back = [d.message for d in deliveries if d not in held and d.message in d.to.messages]
+        return [d for d in held if not (d.to.queue.fifo and any(_before(message, d) for message in back))]
 
     def _check_next(self, from_: ModelQueue, answer: Leased) -> None:
         if answer.messages:
@@ -305,7 +308,7 @@ class Model:
     def release(self, deliveries: Sequence[Delivery], holder: int = 0) -> None:
         for delivery in deliveries:
             if delivery.current and delivery.message.holder == holder:
-                delivery.message.receipt = delivery.message.leased_at_ms = None
+                delivery.message.receipt = None
                 delivery.message.receive_count -= 1
                 delivery.message.visible_at_ms = self.now_ms
 
@@ -318,21 +321,20 @@ class Model:
             return {None}
         if kept.queue.fifo and not (delivery.current and message.leased(self.now_ms)):
             return {ReceiptHandleExpired}
-        if delivery.current:
-            kept.messages.remove(message)
+        kept.messages.remove(message)
         return {None}
 
     def change_visibility(self, delivery: Delivery, lease_ms: int) -> Collection[Error]:
         """Change if that is due, and return what may be said."""
         message, kept = delivery.message, delivery.to
         if message in kept.expired:
-            return {None, MessageDoesNotExist, MessageNotInFlight, ReceiptHandleExpired, InvalidParameter}
+            return {None, MessageDoesNotExist, ReceiptHandleExpired, InvalidParameter}
         if message not in kept.messages:
             return {MessageDoesNotExist}
-        if not (delivery.current and message.leased(self.now_ms)):
-            return {ReceiptHandleExpired if kept.queue.fifo else MessageNotInFlight}
+        if kept.queue.fifo and not (delivery.current and message.leased(self.now_ms)):
+            return {ReceiptHandleExpired}
         assert message.leased_at_ms is not None
-        if self.now_ms + lease_ms > message.leased_at_ms + self.limits.lease_ms_max:
+        if lease_ms and self.now_ms + lease_ms > message.leased_at_ms + self.limits.lease_ms_max:
             return {InvalidParameter}
         message.visible_at_ms = self.now_ms + lease_ms
         return {None}
@@ -380,6 +382,12 @@ def _learn_sequence(to: ModelQueue, message: ModelMessage, sequence: int | None)
         to.sequence_max[message.group] = max(sequence, to.sequence_max.get(message.group, -1))
 
 
+def _before(message: ModelMessage, delivery: Delivery) -> bool:
+    """Whether a message comes before the one that was delivered, in its group."""
+    kept, later = delivery.to.messages, delivery.message
+    return message.group == later.group and kept.index(message) < kept.index(later)
+
+
 def _identity(message: Message) -> tuple[str, int, int]:
     return message.body, message.receipt, message.receive_count
 
@@ -390,6 +398,15 @@ def _check_group_order(given: list[ModelMessage], deliverable: list[ModelMessage
     for group, run in runs:
         of_group = [message for message in deliverable if message.group == group]
         assert run == of_group[: len(run)], "a group comes in the order of its sequence numbers"
+
+
+def _check_age(given: list[ModelMessage], deliverable: list[ModelMessage]) -> None:
+    """Groups have turns of their own; without any, what comes back comes before what was sent later."""
+    if any(message.group is not None for message in deliverable):
+        return
+    for younger in given:
+        older = deliverable[: deliverable.index(younger)]
+        assert all(message in given for message in older if message.receipt_max), "a redelivered message comes first"
 
 
 def _dead_letters(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.domain import errors
-from penstock.domain.errors import BatchTooLong, InvalidParameter, PenstockError, QueueDoesNotExist
+from penstock.domain.errors import BatchTooLong, InvalidParameter, OverLimit, PenstockError, QueueDoesNotExist
 from penstock.domain.limits import SECOND_MS
 from penstock.domain.message import Message, Receipt, Refused, Sent, VisibilityChange, fits, size_bytes
 from penstock.domain.receipt import ReceiptHandles
 from penstock.domain.sending import accept
-from penstock.store.port import PromptStore
+from penstock.store.port import FULL_AGAIN_MS, Leased, PromptStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.domain.message import Draft, MessageState, SendResult
     from penstock.domain.queue import Queue, QueueName
     from penstock.domain.sending import Outgoing
-    from penstock.store.port import AttemptKey, Done, Leased, Peek, Store
+    from penstock.store.port import AttemptKey, Done, Peek, Store
 
 
 POSITION_MAX = 2**63 - 1
@@ -146,9 +146,9 @@ class Messages:
     ) -> list[Delivery]:
         """Lease up to `count` messages; with none at hand, wait for one until `wait_ms` has passed.
 
-        The queue's own settings stand in for what is not given. Waiting receives are served in the order of arrival.
-        A request with the same attempt key gets the same messages again; `retry` is the number of that retry, if the
-        caller numbers them.
+        Where as many are in flight as may be, a standard queue raises `OverLimit` to those who do not wait. The queue's
+        own settings stand in for what is not given. Waiting receives are served in the order of arrival. A request with
+        the same attempt key gets the same messages again; `retry` is the number of that retry, if the caller counts.
         """
         queue = await self._store.find_queue(name)
         lease_ms = queue.attributes.visibility_timeout_s * SECOND_MS if lease_ms is None else lease_ms
@@ -213,7 +213,11 @@ class Messages:
         while True:
             # At the deadline there is one last look: what became leasable at that very instant is still in time.
             signalled = await ticket.wait(self._clock, deadline_ms)
-            leased = await self._lease(await self._same(queue), count, lease_ms, attempt, retry)
+            try:
+                leased = await self._lease(await self._same(queue), count, lease_ms, attempt, retry)
+            except OverLimit:
+                leased = Leased([], FULL_AGAIN_MS)
+                self._note_look(queue, leased, count, lease_ms, self._clock.now_ms())
             if leased.messages or not signalled or self._waiters.closed:
                 return leased
 

@@ -119,10 +119,6 @@ class MessageDoesNotExist(PenstockError):
     """The message was deleted, purged or moved, or has expired, so its visibility cannot be changed."""
 
 
-class MessageNotInFlight(PenstockError):
-    """The message is not leased, so its visibility cannot be changed."""
-
-
 # -- message move tasks ---------------------------------------------------------------------------
 
 

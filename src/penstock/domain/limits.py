@@ -31,7 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # messages in flight
     in_flight_standard_max: int = 120_000
-    in_flight_fifo_max: int = 20_000
+    in_flight_fifo_max: int = 120_000
 
     # windows
     deduplication_window_ms: int = 5 * MINUTE_MS

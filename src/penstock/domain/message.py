@@ -54,9 +54,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message as a receive delivers it.
 
     `position` says where the store keeps it and means nothing elsewhere. `receipt` names this very delivery: it grows
-    with every lease, so an older one is stale. `receive_count` is what consumers are shown: how often the message
-    was received, a dead letter also in the queues that it comes from. It is taken back when a lease is released
-    undelivered.
+    with every lease, which makes an older one stale on a FIFO queue. `receive_count` is what consumers are shown: how
+    often the message was received, a dead letter also in the queues that it comes from. It is taken back when a lease
+    is released undelivered.
     """
 
     position: int

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 AttemptKey = bytes
 """Names one request of one caller, the same on every retry of it: 16 to 32 bytes."""
 
+FULL_AGAIN_MS = 1_000
+"""In how long another look is worthwhile at a queue with as many messages in flight as it may have: a delete there
+makes room and is told to nobody."""
+
 
 class Leased(msgspec.Struct, frozen=True, gc=False):
     """What a lease gave. `next_in_ms` says in how long something hidden comes due, but for what this lease hides.
@@ -78,7 +82,7 @@ class Store(Protocol):
         than told.
 
         That is after the commit of an append, a dead-letter or task move into the queue, a release, a visibility change
-        to an earlier instant, and on FIFO also of a delete or change that may unblock a group. `count` is a hint of
+        to an earlier instant, and on FIFO also of a delete that may let a group go on. `count` is a hint of
         how many. Other nodes' changes are reported too, soon but not surely.
         """
 
@@ -146,7 +150,8 @@ class Store(Protocol):
     async def count_messages(self, queue: Queue) -> Counts:
         """Count the messages without walking over them. Expired ones may be counted until they are swept.
 
-        On PostgreSQL the answer may be a moment old, never when the time is pinned.
+        It includes whatever was answered before it was asked for. But on PostgreSQL, while time flows, counts of large
+        queues are believed for a while, and then include only what this node has sent since.
         """
 
     # -- messages ---------------------------------------------------------------------------------
@@ -188,23 +193,25 @@ class Store(Protocol):
         Each delivery has a `receipt` greater than any before of that message. With `lease_ms` 0 the message is
         delivered and stays visible, but comes once in one call.
 
-        - Standard queues: oldest first as far as that is cheap. Among messages with a group, those of groups with fewer
+        - Standard queues: oldest first as far as that is cheap, and what was received before comes before what was sent
+          after it. Among messages with a group, those of groups with fewer
           messages in flight come first; messages without a group count as a group with nothing in flight; then older
           first.
-        - FIFO: strictly by sequence number within a group; none from a group of which any message is leased; several
-          of one group may come in one call, adjacent and in order. A delayed message holds back its group.
+        - FIFO: strictly by sequence number within a group, which gives what comes before its first message that is
+          leased or delayed; several of one group may come in one call, adjacent and in order.
         - Expired messages are skipped, and may be removed.
         - With a redrive policy whose dead-letter queue exists: a message that was received in this queue
           `max_receive_count` times is not delivered but moved, in this same transaction. It keeps its message id; it
           arrives visible, with `dead_letter_source` set to this queue's ARN whatever it was before, its sent time kept
           on a standard queue, and renewed (with a new sequence number in the same group) on FIFO. Its `receive_count`
-          goes on, but a policy of its new queue counts from 0. Old receipts of it are stale. Without such a queue it
-          is delivered.
-        - Raises `OverLimit` when as many messages of the queue are leased as `limits` allow; gives fewer than asked
-          to stay within.
+          goes on, but a policy of its new queue counts from 0. Older receipts of it name nothing any more. Without such
+          a queue it is delivered.
+        - Gives fewer than asked for to stay within as many leased messages of the queue as `limits` allow. If there are
+          as many already, a standard queue raises `OverLimit`, and a FIFO queue gives nothing.
         - With an attempt key: if an earlier lease with that key (within `limits.outcome_window_ms`) gave messages of
           which any is still leased under the same receipt, those are the answer again, with the same receipts and
-          counts, and their lease is renewed to `lease_ms` from now (never shortened). Otherwise it is a new lease.
+          counts, and their lease is renewed to `lease_ms` from now (never shortened). On FIFO those are left out that
+          are behind a message of that lease which came back. If none are left, it is a new lease.
         - `retry` is the number that the caller gave this retry of the request, or 0. It decides which of several
           requests with one attempt key holds the messages, and so may release them: see `release`.
         """
@@ -212,26 +219,26 @@ class Store(Protocol):
     async def release(self, queue: Queue, receipts: Sequence[Receipt], *, holder: int = 0) -> None:
         """Undo deliveries that never reached their consumer: visible at once, and `receive_count` as before the lease.
 
-        The receipts become stale. Receipts that are stale already are passed over, and so are messages that `holder`
-        does not hold. The request that leases has the number 0 and is the holder. A retry that is given the same
-        messages becomes the holder if its number is greater. Otherwise it may be the older of the two, come late; then
-        there is no holder any more, and only the consumer or the end of the lease makes the messages visible.
+        Only the receipt of the last delivery does that, and only for its `holder`; any other is passed over. On FIFO
+        the receipt is expired from then on. The request that leases has the number 0 and is the holder. A retry that is
+        given the same messages becomes the holder if its number is greater. Otherwise it may be the older of the two,
+        come late; then there is no holder any more, and only the consumer or the end of the lease makes them visible.
         """
 
     async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:
         """Delete the messages that these receipts name. Each entry is judged by itself; None is success.
 
-        A receipt whose message is gone: success. A stale receipt: success without effect on a standard queue,
-        `ReceiptHandleExpired` on FIFO. A current receipt whose lease is over deletes on a standard queue, and is
-        `ReceiptHandleExpired` on FIFO.
+        A receipt whose message is gone from the queue: success. On a standard queue, every receipt that was given for a
+        message deletes it, whoever holds it now. On FIFO, one whose lease is over is `ReceiptHandleExpired`.
         """
 
     async def change_visibility(self, queue: Queue, changes: Sequence[VisibilityChange]) -> list[PenstockError | None]:
-        """Hide leased messages for another time from now on. Each entry is judged by itself; None is success.
+        """Hide messages for another time from now on. Each entry is judged by itself; None is success.
 
-        `MessageDoesNotExist` for a message that is gone. `MessageNotInFlight` for a stale receipt or a lease that is
-        over; on FIFO that is `ReceiptHandleExpired`. `InvalidParameter` if the end would lie more than
-        `limits.lease_ms_max` after the lease began.
+        On a standard queue, every receipt that was given for a message does that, whoever holds it now, and be it
+        visible: hidden again, it is in flight. On FIFO, one whose lease is over is `ReceiptHandleExpired`.
+        `MessageDoesNotExist` for a message that is gone from the queue. `InvalidParameter` if it would stay hidden for
+        more than `limits.lease_ms_max` from its last lease on; it can be made visible at any time.
         """
 
     async def peek(self, queue: Queue, *, state: MessageState | None = None, after: int = 0, limit: int) -> Peek:
@@ -262,7 +269,7 @@ class Store(Protocol):
         may call this at any time, also after a restart. A moved message is a new one: a new id from the id source, sent
         now, receive count 0, visible at once whatever its delay was, no `dead_letter_source`, on FIFO with a new
         sequence number in its group, in order and without regard to deduplication. A task completes when its source has
-        no visible message left (FIFO: none at the head of an unblocked group); it fails when its destination is gone,
+        no visible message left (FIFO: none that could be leased); it fails when its destination is gone,
         or has no destination and meets a message whose `dead_letter_source` is None or gone.
         """
 

@@ -17,7 +17,7 @@ from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import HOUR_MS, Limits
 from penstock.domain.queue import Queue, QueueName
 from penstock.domain.sending import Outgoing
-from penstock.store.port import Leased, Store
+from penstock.store.port import FULL_AGAIN_MS, Leased, Store
 from penstock.testing import CountedIds, ManualClock
 from tests.support.queues import queue_name, with_limits
 
@@ -371,6 +371,30 @@ async def test_only_so_many_may_wait(messages: Messages, looks: Looks, polls: li
         await start_poll(polls, messages, looks)
     with pytest.raises(OverLimit):
         await messages.receive(ORDERS, wait_ms=1_000)
+
+
+@pytest.mark.parametrize("name", [ORDERS, FIFO], ids=["standard", "fifo"])
+@with_limits(in_flight_standard_max=1, in_flight_fifo_max=1)
+async def test_at_the_in_flight_limit_a_long_poll_waits(
+    messages: Messages, queues: Queues, clock: ManualClock, looks: Looks, polls: list[Poll], name: QueueName
+) -> None:
+    """Only a short poll of a standard queue is refused."""
+    await queues.create(name, {"FifoQueue": "true"} if name.fifo else {})
+    for text in "ab":
+        await messages.send(name, Outgoing(body=text, group=text, deduplication_id=text if name.fifo else None))
+    [held] = await messages.receive(name, lease_ms=60_000)
+    if name.fifo:
+        assert await messages.receive(name) == []
+    else:
+        with pytest.raises(OverLimit):
+            await messages.receive(name)
+    empty = await start_poll(polls, messages, looks, name)
+    await clock.advance(seconds=20)
+    assert await empty == []
+    served = await start_poll(polls, messages, looks, name)
+    await messages.delete(name, [held.handle])
+    await clock.advance(ms=FULL_AGAIN_MS)
+    assert body(await served) == ["b"]
 
 
 async def test_the_queues_own_settings_stand_in(

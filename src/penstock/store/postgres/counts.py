@@ -1,18 +1,26 @@
-"""How many messages there are: counted seldom, since counting walks over them, and believed for a while."""
+"""How many messages there are: counting walks over them, so counts of large queues are believed for a while."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from penstock.domain.message import Draft, Sent
 from penstock.domain.queue import Counts
 from penstock.store.postgres.queues import no_queue
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.domain.message import Refused, SendResult
     from penstock.domain.queue import Queue
     from penstock.store.postgres.pinned import PinnedClock
     from penstock.store.postgres.pool import Session
     from penstock.store.postgres.work import Work
+
+COUNTED_ANEW_MAX = 10_000
+COUNTED_ANEW_S_MAX = 0.1
+"""A queue of so many messages, whose count takes no longer, is counted whenever somebody asks: it takes a few ms."""
 
 BELIEVED_FACTOR = 20
 """A count is believed for so many times as long as it took: counting takes a twentieth of the time at most."""
@@ -33,54 +41,105 @@ QUEUES_MAX = 10_000
 _COUNT = "SELECT * FROM penstock.count_messages($1, $2)"
 
 
+class _Count:
+    """One count of a queue: what was counted, until when that is believed, and what this node has sent since it began.
+
+    What was sent while it was under way may be counted twice, as long as the count is believed; never not at all.
+    """
+
+    __slots__ = ("believed_until_s", "counted", "delayed", "visible")
+
+    def __init__(self) -> None:
+        self.counted = Counts(visible=0, in_flight=0, delayed=0)
+        self.believed_until_s = 0.0
+        self.visible = 0
+        self.delayed = 0
+
+    @property
+    def counts(self) -> Counts:
+        counted = self.counted
+        return Counts(
+            visible=counted.visible + self.visible,
+            in_flight=counted.in_flight,
+            delayed=counted.delayed + self.delayed,
+        )
+
+
 class MessageCounts:
-    """Counts of queues, each believed for a while; never while the time is pinned."""
+    """Counts of queues. Those of large queues are believed for a while; never while the time is pinned."""
 
     def __init__(self, work: Work, clock: PinnedClock) -> None:
         self._work = work
         self._clock = clock
-        self._believed: dict[int, tuple[Counts, float]] = {}
-        self._counting: dict[int, asyncio.Future[Counts]] = {}
+        self._latest: dict[int, _Count] = {}
+        """By queue id: a count that is under way or believed."""
+        self._waiting: dict[int, asyncio.Future[Counts]] = {}
+        """By queue id: a count that is yet to begin, and so sees all that was answered by now."""
+        self._counting: set[asyncio.Future[Counts]] = set()
         self._places = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
 
     async def count(self, queue: Queue) -> Counts:
-        """Count, or tell what was counted a moment ago. Calls at the same time share one count."""
-        if self._clock.pinned_ms is not None:
-            async with self._places:
-                return await self._work.read(lambda session: self._query(session, queue))
-        believed = self._believed.get(queue.id)
-        if believed is not None and asyncio.get_running_loop().time() < believed[1]:
-            return believed[0]
-        if queue.id not in self._counting:
-            counting = asyncio.ensure_future(self._count(queue))
-            self._counting[queue.id] = counting
-            counting.add_done_callback(lambda done: self._counted(queue.id, done))
-        return await asyncio.shield(self._counting[queue.id])
+        """Count, or tell what was counted a moment ago and sent since. Calls share a count that is yet to begin."""
+        latest = self._latest.get(queue.id)
+        if latest is not None and asyncio.get_running_loop().time() < latest.believed_until_s:
+            return latest.counts
+        waiting = self._waiting.get(queue.id)
+        if waiting is None:
+            waiting = self._waiting[queue.id] = asyncio.ensure_future(self._count(queue))
+            self._counting.add(waiting)
+            waiting.add_done_callback(self._counted)
+        return await asyncio.shield(waiting)
 
-    def _counted(self, queue_id: int, done: asyncio.Future[Counts]) -> None:
-        self._counting.pop(queue_id, None)
+    def sent(self, queue: Queue, drafts: Sequence[Draft | Refused], results: Sequence[SendResult]) -> None:
+        """Take note of what this node has stored, and not of an earlier answer that was given again."""
+        latest = self._latest.get(queue.id)
+        if latest is None:
+            return
+        for draft, result in zip(drafts, results, strict=True):
+            if isinstance(draft, Draft) and isinstance(result, Sent) and draft.message_id == result.message_id:
+                if draft.delay_ms:
+                    latest.delayed += 1
+                else:
+                    latest.visible += 1
+
+    def _counted(self, done: asyncio.Future[Counts]) -> None:
+        self._counting.discard(done)
         if not done.cancelled():
             # It is raised to whoever waits; if they have all gone, it concerns nobody.
             done.exception()
 
     def forget(self, queue: Queue) -> None:
         """Believe nothing of a queue that was purged or deleted."""
-        self._believed.pop(queue.id, None)
+        self._latest.pop(queue.id, None)
 
     async def close(self) -> None:
         """Return once nothing is being counted."""
         if self._counting:
-            await asyncio.wait(self._counting.values())
+            await asyncio.wait(self._counting)
 
     async def _count(self, queue: Queue) -> Counts:
-        clock = asyncio.get_running_loop().time
         async with self._places:
-            started_s = clock()
-            counts = await self._work.read(lambda session: self._query(session, queue))
-        if len(self._believed) >= QUEUES_MAX:
-            self._believed.clear()
-        self._believed[queue.id] = (counts, clock() + BELIEVED_FACTOR * (clock() - started_s))
-        return counts
+            del self._waiting[queue.id]
+            if len(self._latest) >= QUEUES_MAX:
+                self._latest.clear()
+            count = self._latest[queue.id] = _Count()
+            started_s = asyncio.get_running_loop().time()
+            try:
+                count.counted = await self._work.read(lambda session: self._query(session, queue))
+                count.believed_until_s = self._believed_until_s(count.counted, started_s)
+            finally:
+                if not count.believed_until_s and self._latest.get(queue.id) is count:
+                    del self._latest[queue.id]
+        return count.counted
+
+    def _believed_until_s(self, counted: Counts, started_s: float) -> float:
+        """Say until when a count that has just been made is believed; 0: not at all."""
+        now_s = asyncio.get_running_loop().time()
+        took_s = now_s - started_s
+        cheap = counted.visible + counted.in_flight + counted.delayed <= COUNTED_ANEW_MAX
+        if self._clock.pinned_ms is not None or (cheap and took_s <= COUNTED_ANEW_S_MAX):
+            return 0.0
+        return now_s + BELIEVED_FACTOR * took_s
 
     async def _query(self, session: Session, queue: Queue) -> Counts:
         row = await session.fetchrow(_COUNT, self._clock.pinned_ms, queue.id)

@@ -24,10 +24,14 @@ PARTITIONS_MAX = 1_000
 
 
 class Floor(NamedTuple):
-    """No message of the partition is visible, and no group of it ready, from before `at_ms`."""
+    """No message of the partition is visible, and no group of it ready, from before `at_ms`.
+
+    Messages of standard queues that were received before have another floor, `returned_at_ms`.
+    """
 
     partition: int | None
     at_ms: int
+    returned_at_ms: int = 0
 
 
 NO_FLOOR = Floor(None, 0)
@@ -87,18 +91,19 @@ class Floors:
             self.reset()
             return
         known = [
-            floors[queue].at_ms if queue in floors and floors[queue].partition == partition else 0
+            floors[queue] if queue in floors and floors[queue].partition == partition else Floor(partition, 0)
             for queue, (partition, _) in active.items()
         ]
-        raised = await session.fetchval(
-            "SELECT penstock.floors($1, $2, $3, $4)",
+        raised = await session.fetch(
+            "SELECT * FROM penstock.floors($1, $2, $3, $4, $5)",
             horizon_ms,
             [partition for partition, _ in active.values()],
             [fifo for _, fifo in active.values()],
-            known,
+            [floor.at_ms for floor in known],
+            [floor.returned_at_ms for floor in known],
         )
         if resets == self._resets:
             if rescan or len(self._floors) >= PARTITIONS_MAX:
                 self._floors.clear()
-            for (queue, (partition, _)), at_ms in zip(active.items(), raised, strict=True):
-                self._floors[queue] = Floor(partition, at_ms)
+            for (queue, (partition, _)), row in zip(active.items(), raised, strict=True):
+                self._floors[queue] = Floor(partition, row["floor"], row["returned_floor"])

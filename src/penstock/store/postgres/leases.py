@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from penstock.domain.errors import OverLimit, PenstockError, QueueDoesNotExist
+from penstock.domain.errors import PenstockError, QueueDoesNotExist
 from penstock.domain.message import Message
 from penstock.store.codec import decode_attributes
-from penstock.store.port import Leased
+from penstock.store.port import FULL_AGAIN_MS, Leased
 from penstock.store.postgres.lanes import Done, Operation
+from penstock.store.refusals import over_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +130,7 @@ class Leases:
             [None if redrive is None else redrive.dead_letter_queue.arn for redrive in redrives],
             [queue.name.arn for queue in queues],
             [floor.partition for floor in floors],
-            [floor.at_ms for floor in floors],
+            [[floor.at_ms, floor.returned_at_ms] for floor in floors],
             [self._in_flight.doubtful(queue.id, in_flight_max) for queue in queues],
         )
         took_s = clock() - began_s
@@ -217,7 +218,7 @@ def _shared_out(
         share = list(messages if len(leases) == 1 else messages[given : given + lease.count])
         given += len(share)
         if full and not share:
-            yield lease, OverLimit(f"The maximum number of in flight messages is reached: {in_flight_max}.")
+            yield lease, Leased([], FULL_AGAIN_MS) if lease.queue.fifo else over_limit(in_flight_max)
         else:
             # The repetition of a batch with a key of our own is still the request that leased.
             holder = lease.retry if told["again"] and lease.attempt is not None else 0

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import asyncpg
 import msgspec
 
-from penstock.domain.errors import MoveTaskDoesNotExist, UnsupportedOperation
 from penstock.domain.move import MoveFailure, MoveStatus, MoveTask
 from penstock.domain.queue import QueueName
 from penstock.store.postgres.queues import check_exists, no_queue
 from penstock.store.postgres.sql import statements
+from penstock.store.refusals import move_running, no_move
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Moves:
             if destination is not None:
                 await check_exists(session, destination)
             if await session.fetchval(_SQL["running"], source.id) is not None:
-                raise _already_running()
+                raise move_running()
             row = await session.fetchrow(
                 _SQL["start"],
                 self._clock.pinned_ms,
@@ -83,7 +83,7 @@ class Moves:
             return await self._work.write(start, MoveTask)
         except asyncpg.UniqueViolationError:
             # Another node began one at the same time.
-            raise _already_running() from None
+            raise move_running() from None
 
     async def cancel(self, task_id: str) -> MoveTask:
         """Stop a task."""
@@ -91,7 +91,7 @@ class Moves:
         async def cancel(session: Session) -> MoveTask:
             row = await session.fetchrow(_SQL["cancel"], task_id)
             if row is None:
-                raise MoveTaskDoesNotExist("There is no running message move task with this handle.")
+                raise no_move()
             return _task_of(row)
 
         return await self._work.write(cancel, MoveTask)
@@ -126,7 +126,3 @@ class Moves:
 
         for row in await self._work.read(step):
             self._arrived(row["queue_id"], row["arrived"])
-
-
-def _already_running() -> UnsupportedOperation:
-    return UnsupportedOperation("There is already a task running for the source queue. Only one is allowed at a time.")

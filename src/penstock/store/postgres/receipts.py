@@ -5,15 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from penstock.domain.errors import (
-    InvalidParameter,
-    MessageDoesNotExist,
-    MessageNotInFlight,
-    PenstockError,
-    QueueDoesNotExist,
-    ReceiptHandleExpired,
-)
+from penstock.domain.errors import PenstockError, QueueDoesNotExist
 from penstock.store.postgres.lanes import Done, Operation
+from penstock.store.refusals import lease_too_long, message_gone, receipt_expired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +27,7 @@ _RELEASE = "SELECT penstock.release($1, $2, $3, $4, $5)"
 _RELEASE_FIFO = "SELECT penstock.release_fifo($1, $2, $3, $4, $5, $6)"
 
 # What the functions say of one entry.
-_DONE, _DONE_SOONER, _NOT_LEASED, _GONE, _TOO_LONG, _NO_QUEUE = range(6)
+_DONE, _DONE_SOONER, _EXPIRED, _GONE, _TOO_LONG, _NO_QUEUE = range(6)
 
 Judgement = list[PenstockError | None]
 """An answer for each entry; None is success."""
@@ -64,7 +58,8 @@ class _Entry:
         self.operation = operation
         self.index = index
         self.queue = operation.queue
-        self.position = receipt.position
+        # Another queue's receipt names nothing here, though its message may have come here under the same position.
+        self.position = receipt.position if receipt.queue_id == operation.queue.id else 0
         self.receipt = receipt.receipt
         self.lease_ms = operation.lease_ms[index] if operation.lease_ms else 0
         self.round = 1
@@ -116,7 +111,7 @@ class Receipts:
             _retentions(entries),
             [entry.round for entry in entries],
         )
-        return _judged(batch, entries, codes, sooner=_DONE_SOONER)
+        return _judged(batch, entries, codes, sooner=_DONE_SOONER, lease_ms_max=self._limits.lease_ms_max)
 
     async def release(self, session: Session, batch: Batch[Settlement]) -> Done[Judgement]:
         """Release messages of standard queues."""
@@ -160,7 +155,12 @@ def _retentions(entries: Sequence[_Entry]) -> list[int]:
 
 
 def _judged(
-    batch: Batch[Settlement], entries: Sequence[_Entry], codes: Sequence[int] | None, *, sooner: int | None = None
+    batch: Batch[Settlement],
+    entries: Sequence[_Entry],
+    codes: Sequence[int] | None,
+    *,
+    sooner: int | None = None,
+    lease_ms_max: int = 0,
 ) -> Done[Judgement]:
     """Turn codes into answers. None: all is done. `sooner` is the code of entries that can now be leased sooner."""
     answers: dict[Settlement, Judgement | PenstockError] = {
@@ -171,23 +171,18 @@ def _judged(
         if code == _NO_QUEUE:
             answers[entry.operation] = QueueDoesNotExist("The specified queue does not exist.")
         elif code > _DONE_SOONER and isinstance(answer, list):
-            answer[entry.index] = _error(entry, code)
+            answer[entry.index] = _error(entry, code, lease_ms_max)
     arrived = [entry for entry, code in zip(entries, codes or (), strict=False) if code == sooner]
     return Done([answers[operation] for operation in batch.operations], _counted(arrived))
 
 
-def _error(entry: _Entry, code: int) -> PenstockError:
+def _error(entry: _Entry, code: int, lease_ms_max: int) -> PenstockError:
     if code == _TOO_LONG:
-        return InvalidParameter(
-            f"Value {entry.lease_ms // 1000} for parameter VisibilityTimeout is invalid. "
-            "Reason: Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
-        )
-    if code == _NOT_LEASED and entry.queue.fifo:
-        return ReceiptHandleExpired("The receipt handle has expired.")
+        return lease_too_long(entry.lease_ms, lease_ms_max)
     if code == _GONE:
-        return MessageDoesNotExist("The message does not exist.")
-    assert code == _NOT_LEASED
-    return MessageNotInFlight("The message referred to isn't in flight.")
+        return message_gone()
+    assert code == _EXPIRED
+    return receipt_expired()
 
 
 def _counted(entries: Sequence[_Entry]) -> dict[int, int]:

@@ -234,7 +234,9 @@ class PostgresStore:
         self._check_open()
         if any(isinstance(draft, Draft) for draft in drafts):
             lane = self._append[queue.fifo]
-            return await lane.submit(Append(queue, drafts, attempt or _new_key()))
+            results = await lane.submit(Append(queue, drafts, attempt or _new_key()))
+            self._counts.sent(queue, drafts, results)
+            return results
         kept = None if attempt is None else await self.outcome(attempt)
         if kept is not None:
             return kept

@@ -131,8 +131,10 @@ class Deliveries:
         self._note_leases(contents, lease_ms)
 
     def hide(self, contents: Contents, delivery: Delivery, visible_at_ms: int) -> Delivery:
-        """Move the end of a lease; an end that has come makes the message visible. Return the delivery as it is now."""
+        """Hide a message until an instant; one that has come makes it visible. Return the delivery as it is now."""
         state = LEASED if visible_at_ms > self._transaction.now_ms else VISIBLE
+        if state == delivery.state == VISIBLE:
+            return delivery
         self._db.execute(_HIDE, (delivery.position, state, visible_at_ms))
         self._move(contents, delivery, state)
         if state == LEASED:
@@ -146,7 +148,7 @@ class Deliveries:
         self._db.execute(_HAND_OVER, (delivery.position, retry))
 
     def undo(self, contents: Contents, delivery: Delivery) -> None:
-        """Make a delivery not to have been: visible at once, not counted, its receipt stale."""
+        """Make a delivery not to have been: visible at once, not counted, and its receipt not the last one any more."""
         self._db.execute(_UNDO, (delivery.position, self._transaction.now_ms))
         self._move(contents, delivery, VISIBLE)
         self._transaction.wake(contents.queue_id, 1)
@@ -236,7 +238,7 @@ class Deliveries:
         contents.count(delivery.state, delivery.group_id, -1)
         contents.count(state, delivery.group_id, 1)
         self._forget_due(contents)
-        # A lease that becomes longer or shorter changes when a FIFO group is ready, and nothing for another.
+        # A lease that becomes longer or shorter may change when a FIFO group is ready, and nothing for another.
         if delivery.group_id is not None and (contents.fifo or state != delivery.state):
             change = [0, 0, 0]
             change[delivery.state] -= 1

@@ -1,4 +1,4 @@
-"""Leases from FIFO queues: from each group in order, and from none of which a message is leased."""
+"""Leases from FIFO queues: from each group in order, up to its first message that is hidden."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Fifo:
         self._ready: deque[tuple[int, str, Row]] = deque()
         self._visited: set[int] = set()
         self._taken: dict[int, list[tuple[int, int, int | None]]] = {}
-        self._blocked: dict[int, tuple[int, int, int]] = {}
+        self._blocked: dict[int, int] = {}
         self.unsaved = 0
         """How many messages were leased since the last `save`."""
 
@@ -62,7 +62,7 @@ class Fifo:
         taken = self._taken.setdefault(lease_ms, [])
         for group_id, group, rows in self.visible(count, groups=ahead // count):
             taken += [(row[0], row[8] or 0, group_id) for row in rows]
-            self._blocked[group_id] = (now_ms + lease_ms, rows[-1][0], group_id)
+            self._blocked[group_id] = now_ms + lease_ms
             messages += [leased_message(row, now_ms, group, fifo=True) for row in rows]
         if messages and lease_ms:
             # Whoever finds nothing in this run has to know when these come back.
@@ -91,7 +91,7 @@ class Fifo:
         for lease_ms, taken in self._taken.items():
             if taken:
                 self._deliveries.lease_again(self._contents, taken, lease_ms)
-        self._groups.block(list(self._blocked.values()))
+        self._groups.block([(ready_at_ms, group_id) for group_id, ready_at_ms in self._blocked.items()])
         self._taken.clear()
         self._blocked.clear()
         self.unsaved = 0

@@ -41,13 +41,10 @@ SELECT g.id, g.in_flight, g.delayed,
 FROM carray(?) AS wanted CROSS JOIN message_group AS g ON g.id = wanted.value
 """
 
-# A running lease blocks the group until its end. Otherwise the first message decides, and it may still be delayed.
+# The first message decides when the group is ready; what it gives ends before the first that is hidden.
 _FIFO = """
-SELECT g.id, d.position, coalesce(
-    (SELECT max(visible_at_ms) FROM delivery
-     WHERE group_id = g.id AND group_id < 0 AND position <= g.leased_to AND state = 1 AND visible_at_ms > ?2),
-    d.visible_at_ms)
-FROM carray(?1) AS wanted CROSS JOIN message_group AS g ON g.id = wanted.value
+SELECT g.id, d.position, d.visible_at_ms
+FROM carray(?) AS wanted CROSS JOIN message_group AS g ON g.id = wanted.value
     LEFT JOIN delivery AS d
         ON d.position = (SELECT min(position) FROM delivery WHERE group_id = g.id AND group_id < 0)
 """
@@ -60,7 +57,7 @@ _REMOVE = "DELETE FROM message_group WHERE id IN (SELECT value FROM carray(?))"
 
 _SERVE = "UPDATE message_group SET in_flight = in_flight + ?, head = ? WHERE id = ?"
 
-_BLOCK = "UPDATE message_group SET ready_at_ms = ?, leased_to = ? WHERE id = ?"
+_BLOCK = "UPDATE message_group SET ready_at_ms = ? WHERE id = ?"
 
 
 class Groups:
@@ -104,8 +101,8 @@ class Groups:
             contents.groups -= len(empty)
             self._db.execute(_REMOVE, (array_of(empty),))
 
-    def block(self, leased: Sequence[tuple[int, int, int]]) -> None:
-        """Let FIFO groups wait for their leases: when they are over, the last position leased, and id of each."""
+    def block(self, leased: Sequence[tuple[int, int]]) -> None:
+        """Let FIFO groups wait for the leases of their first messages: when they are over, and the id of each."""
         self._db.executemany(_BLOCK, leased)
 
     def serve(self, leased: Sequence[tuple[int, int | None, int]]) -> None:
@@ -133,7 +130,7 @@ class Groups:
         """Write what has become of FIFO groups, and return those that are empty."""
         now_ms = self._transaction.now_ms
         saved, empty, ready = [], [], 0
-        for group_id, head, ready_at_ms in self._db.execute(_FIFO, (array_of(changes), now_ms)):
+        for group_id, head, ready_at_ms in self._db.execute(_FIFO, (array_of(changes),)):
             if head is None:
                 empty.append(group_id)
             else:

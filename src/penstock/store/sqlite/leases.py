@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.domain.errors import OverLimit, PenstockError
+from penstock.domain.errors import PenstockError
 from penstock.domain.queue import Counts
 from penstock.store.codec import decode_deliveries
-from penstock.store.port import Leased
+from penstock.store.port import FULL_AGAIN_MS, Leased
+from penstock.store.refusals import over_limit
 from penstock.store.sqlite.connection import array_of
 from penstock.store.sqlite.contents import LEASED as LEASED_STATE
 from penstock.store.sqlite.fair import Fair
@@ -202,7 +203,8 @@ class Leases:
         more = len(messages) < call.count and (run.cut or self.unsettled(call.queue, contents))
         next_in_ms = 0 if more else self._next_in_ms(contents)
         if not messages:
-            return Leased(messages, next_in_ms)
+            full = not room and next_in_ms is not None
+            return Leased(messages, min(next_in_ms or 0, FULL_AGAIN_MS) if full else next_in_ms)
         if key is not None:
             run.kept[key] = [(message.position, message.receipt) for message in messages]
         if call.lease_ms == 0:
@@ -212,14 +214,13 @@ class Leases:
         return Leased(messages, next_in_ms)
 
     def _room(self, queue: Queue, contents: Contents, source: Source | None) -> int:
-        """Tell how many more messages may be leased. Raises `OverLimit` if none may."""
+        """Tell how many more messages may be leased. Raises `OverLimit` if none may, on a standard queue."""
         limits = self._limits
         in_flight_max = limits.in_flight_fifo_max if contents.fifo else limits.in_flight_standard_max
         room = in_flight_max - contents.leased - (source.unsaved if source is not None else 0)
         # Leases that are over but not settled make room in the next pass, for which the caller looks again at once.
-        if room <= 0 and not self.unsettled(queue, contents):
-            message = "The maximum number of in flight messages is reached."
-            raise OverLimit(message)
+        if room <= 0 and not contents.fifo and not self.unsettled(queue, contents):
+            raise over_limit(in_flight_max)
         return max(0, room)
 
     def _next_in_ms(self, contents: Contents) -> int | None:
@@ -242,14 +243,15 @@ class Leases:
         rows = {row[0]: row for row in self._db.execute(_LEASED_BEFORE, (array_of(receipts),))}
         deliveries = self._deliveries.find(list(receipts))
         messages = []
+        passed: set[int | None] = set()
         for position, receipt in receipts.items():
             delivery = deliveries.get(position)
-            if (
-                delivery is None
-                or (delivery.receipt, delivery.state) != (receipt, LEASED_STATE)
-                or delivery.visible_at_ms <= now_ms
-                or rows[position][2] + call.queue.retention_ms <= now_ms
-            ):
+            if delivery is None or rows[position][2] + call.queue.retention_ms <= now_ms:
+                continue
+            held = (delivery.receipt, delivery.state) == (receipt, LEASED_STATE) and delivery.visible_at_ms > now_ms
+            if not held or (contents.fifo and delivery.group_id in passed):
+                # On FIFO, what came back is to be delivered before whatever is behind it.
+                passed.add(delivery.group_id)
                 continue
             self._deliveries.hide(contents, delivery, max(delivery.visible_at_ms, now_ms + call.lease_ms))
             self._deliveries.hand_over(delivery, call.retry)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from penstock.domain.errors import MoveTaskDoesNotExist, QueueDoesNotExist, UnsupportedOperation
+from penstock.domain.errors import QueueDoesNotExist
 from penstock.domain.limits import SECOND_MS
 from penstock.domain.move import MoveFailure, MoveStatus, MoveTask
 from penstock.domain.queue import QueueName
+from penstock.store.refusals import move_running, no_move
 from penstock.store.sqlite.rows import ONE_ROW, ROWS_PER_PAGE, Row
 from penstock.store.sqlite.screen import BYTES_PER_PASS_MAX
 
@@ -117,11 +118,7 @@ class Moves:
             self._contents.of(destination.id)
         running = "SELECT 1 FROM move_task WHERE source_id = ? AND status = 'RUNNING'"
         if self._db.execute(running, (source.id,)).get is not None:
-            message = (
-                "There is already a task running. "
-                "Only one active task is allowed for a source queue arn at a given time."
-            )
-            raise UnsupportedOperation(message)
+            raise move_running()
         row = self._db.execute(
             _START,
             (
@@ -143,8 +140,7 @@ class Moves:
         """Stop a running task."""
         row = self._db.execute(_CANCEL, (task_id,)).fetchone()
         if row is None:
-            message = "The resource that you specified for the TaskHandle parameter doesn't exist."
-            raise MoveTaskDoesNotExist(message)
+            raise no_move()
         return _task(row)
 
     def page(self, source: Queue, limit: int) -> list[MoveTask]:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.domain.errors import (
-    InvalidParameter,
-    MessageDoesNotExist,
-    MessageNotInFlight,
-    PenstockError,
-    QueueDoesNotExist,
-    ReceiptHandleExpired,
-)
-from penstock.domain.limits import SECOND_MS
+from penstock.domain.errors import PenstockError, QueueDoesNotExist
+from penstock.store.refusals import lease_too_long, message_gone, receipt_expired
 from penstock.store.sqlite.connection import array_of
 from penstock.store.sqlite.contents import LEASED
 
@@ -100,35 +93,31 @@ class Receipts:
         gone: list[Gone],
     ) -> PenstockError | None:
         delivery = known.get(receipt.position)
-        if delivery is None:
+        if delivery is None or delivery.receipt < receipt.receipt:
             return None
-        current = delivery.receipt == receipt.receipt
-        if contents.fifo and not (current and self._is_leased(delivery)):
-            return _expired()
-        if current:
-            del known[receipt.position]
-            gone.append((delivery.position, delivery.state, delivery.group_id))
+        if contents.fifo and not self._is_held(delivery, receipt):
+            return receipt_expired()
+        del known[receipt.position]
+        gone.append((delivery.position, delivery.state, delivery.group_id))
         return None
 
     def _change(self, contents: Contents, known: dict[int, Delivery], change: VisibilityChange) -> PenstockError | None:
         receipt = change.receipt
         delivery = known.get(receipt.position)
-        if delivery is None:
-            return MessageDoesNotExist("The message does not exist.")
-        if delivery.receipt != receipt.receipt or not self._is_leased(delivery):
-            return _expired() if contents.fifo else _not_in_flight()
+        if delivery is None or delivery.receipt < receipt.receipt:
+            return message_gone()
+        if contents.fifo and not self._is_held(delivery, receipt):
+            return receipt_expired()
         end_ms = self._transaction.now_ms + change.lease_ms
-        if end_ms > (delivery.leased_at_ms or 0) + self._limits.lease_ms_max:
-            return InvalidParameter(
-                f"Value {change.lease_ms // SECOND_MS} for parameter VisibilityTimeout is invalid. "
-                "Reason: Total VisibilityTimeout for the message is beyond the limit "
-                f"[{self._limits.lease_ms_max // SECOND_MS} seconds]."
-            )
+        if change.lease_ms and end_ms > (delivery.leased_at_ms or 0) + self._limits.lease_ms_max:
+            return lease_too_long(change.lease_ms, self._limits.lease_ms_max)
         known[receipt.position] = self._deliveries.hide(contents, delivery, end_ms)
         return None
 
-    def _is_leased(self, delivery: Delivery) -> bool:
-        return delivery.state == LEASED and delivery.visible_at_ms > self._transaction.now_ms
+    def _is_held(self, delivery: Delivery, receipt: Receipt) -> bool:
+        """Tell whether a message is leased under this very receipt. On FIFO, no other may change it."""
+        leased = delivery.state == LEASED and delivery.visible_at_ms > self._transaction.now_ms
+        return leased and delivery.receipt == receipt.receipt
 
     def _leave_out_expired(self, queue: Queue, known: dict[int, Delivery]) -> None:
         """Forget messages past their retention: they are as good as gone, swept or not."""
@@ -144,11 +133,3 @@ def _held(contents: Contents, receipts: Iterable[Receipt]) -> list[int]:
     queue_id = contents.queue_id
     low, high = contents.bounds
     return [receipt.position for receipt in receipts if low < receipt.position <= high and receipt.queue_id == queue_id]
-
-
-def _expired() -> ReceiptHandleExpired:
-    return ReceiptHandleExpired("The receipt handle has expired.")
-
-
-def _not_in_flight() -> MessageNotInFlight:
-    return MessageNotInFlight("The message referred to isn't in flight.")

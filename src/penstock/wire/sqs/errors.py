@@ -107,7 +107,6 @@ SQS_ERRORS: dict[type[PenstockError], SqsError] = {
     errors.ReceiptHandleInvalid: _modelled("ReceiptHandleIsInvalid", status=404),
     errors.ReceiptHandleExpired: _INVALID_PARAMETER,
     errors.MessageDoesNotExist: _INVALID_PARAMETER,
-    errors.MessageNotInFlight: _prefixed("MessageNotInflight"),
     errors.MoveTaskDoesNotExist: _modelled("ResourceNotFoundException", status=404),
     errors.AccessDenied: _common("AccessDeniedException", "AccessDenied", 403),
     errors.PolicyInvalid: _modelled("InvalidAttributeValue"),

@@ -101,6 +101,29 @@ async def test_a_floor_is_not_above_what_is_there(store: Store, session: Session
     assert floors.of(queue.id).at_ms == there_at_ms
 
 
+async def test_what_came_back_has_a_floor_of_its_own(store: Store, session: Session, floors: Floors) -> None:
+    """A backlog that nobody received yet does not hold it down."""
+    queue = await make_queue(store)
+    await send(store, queue, "done")
+    await delete(store, queue, *await lease(store, queue, lease_ms=0))
+    await send(store, queue, "waits")
+    done_at_ms = await now_ms(session)
+    partition = await partition_of(session, queue)
+    async with asyncio.timeout(30):
+        while floors.of(queue.id).returned_at_ms <= done_at_ms:
+            floors.seen(queue.id, partition, fifo=False)
+            await floors.advance(session)
+    assert floors.of(queue.id).at_ms <= done_at_ms
+    [message] = await lease(store, queue, lease_ms=0)
+    back_at_ms = await session.fetchval("SELECT visible_at FROM penstock.message WHERE returned")
+    async with asyncio.timeout(30):
+        while floors.of(queue.id).returned_at_ms < back_at_ms:
+            floors.seen(queue.id, partition, fifo=False)
+            await floors.advance(session)
+    assert floors.of(queue.id).returned_at_ms == back_at_ms
+    assert message.body == "waits"
+
+
 @on_both_kinds
 @pytest.mark.parametrize("delay_ms", [0, 50])
 async def test_a_floor_does_not_pass_a_message_whose_transaction_is_still_open(

@@ -115,7 +115,7 @@ async def test_receipts_of_a_missing_queue_fail_alone(store: Store, name: str) -
 
 
 async def test_changes_of_one_message_in_one_call_follow_each_other(store: Store) -> None:
-    queue = await make_queue(store)
+    queue = await make_queue(store, "orders.fifo")
     await send(store, queue, "a")
     [message] = await lease(store, queue)
     receipt = receipt_of(queue, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from penstock.domain.clock import SystemClock
@@ -11,11 +12,12 @@ from penstock.domain.errors import StoreIncompatible, StoreUnavailable, StoreUrl
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
+from penstock.domain.queue import QueueAttributes
 from penstock.store.postgres import PostgresStore
 from penstock.store.postgres.migrations import BEGIN, scripts
 from tests.support import old_jobs
 from tests.support.postgres import PostgresServer
-from tests.support.queues import lease_bodies, make_queue, send
+from tests.support.queues import ACCOUNT, REGION, lease_bodies, make_queue, queue_name, send
 from tests.unit.store.postgres.conftest import OpenNode
 
 
@@ -114,3 +116,44 @@ async def test_lanes_that_tenants_shared_are_split(
     await old_jobs.check_split(await open_node())
     breakers = "string_agg(concat(shared, tenant, key, failures), ',' ORDER BY shared, tenant)"
     assert postgres_server.psql(f"SELECT {breakers} FROM penstock.job_breaker", database) == "0ak3,0bk3,12"
+
+
+async def test_messages_of_an_older_store_come_in_the_order_of_this_one(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    """What was received before comes first, and a FIFO group gives what is before its first message that is hidden."""
+    older = [number for number in scripts() if number < 10]
+    postgres_server.psql(BEGIN, database)
+    for number in older:
+        postgres_server.psql(scripts()[number][1], database)
+        postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
+    attributes = msgspec.json.encode(QueueAttributes()).decode()
+    queues = ", ".join(
+        f"('{REGION}', '{ACCOUNT}', '{name}', '{queue_name(name).arn}', {fifo}, {partition}, '{attributes}', "
+        "'{}', 345600000, 0, 0)"
+        for partition, (name, fifo) in enumerate((("orders", "false"), ("orders.fifo", "true")), start=1)
+    )
+    postgres_server.psql(
+        f"""
+        INSERT INTO penstock.queue (region, account, name, arn, fifo, partition, attributes, tags, retention_ms,
+                                    created_at, modified_at) VALUES {queues};
+        INSERT INTO penstock.message (partition, position, visible_at, sent_at, receipt, receive_count, leased_at)
+        SELECT 1, n, t.now - v.ago, t.now - 5000, v.receipt, v.receipt, t.now - 4000
+          FROM penstock.now_ms(NULL) t(now), (VALUES (1, 1, 1), (2, 3000, 0)) v(n, ago, receipt);
+        INSERT INTO penstock.fifo_group (partition, name, ready_at, leased_to)
+        SELECT 2, 'g', penstock.now_ms(NULL) + 600000, 4;
+        INSERT INTO penstock.fifo_message (partition, position, group_id, visible_at, sent_at, receipt, leased_at)
+        SELECT 2, v.n, g.id, t.now + v.later, t.now - 5000, 1, t.now - 4000
+          FROM penstock.now_ms(NULL) t(now), penstock.fifo_group g, (VALUES (3, -1), (4, 600000), (5, -1)) v(n, later);
+        INSERT INTO penstock.body (position, message_id, body, group_name)
+        SELECT n, 'id' || n, 'm' || n, 'g' FROM generate_series(1, 5) n
+        """,
+        database,
+    )
+    node = await open_node(limits=Limits(in_flight_fifo_max=2))
+    standard, fifo = [await node.find_queue(queue_name(name)) for name in ("orders", "orders.fifo")]
+    assert await lease_bodies(node, standard, 1) == ["m1"]
+    assert await lease_bodies(node, standard) == ["m2"]
+    assert await lease_bodies(node, fifo) == ["m3"]
+    # What is leased behind it counts.
+    assert await lease_bodies(node, fifo) == []

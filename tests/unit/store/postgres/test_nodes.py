@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter, defaultdict
 
 import asyncpg
 import pytest
 
 from penstock.domain.limits import Limits
+from penstock.domain.message import Message
 from penstock.domain.queue import QueueAttributes
 from penstock.store.port import Store
 from penstock.store.postgres.pool import APPLICATION_NAME
@@ -19,10 +21,12 @@ from tests.support.queues import (
     dead_letters_to,
     delete,
     draft,
+    hide,
     lease,
     lease_one,
     make_queue,
     on_both_kinds,
+    release,
     send,
 )
 from tests.unit.store.postgres.conftest import OpenNode
@@ -154,6 +158,67 @@ async def test_a_send_wakes_listeners_of_other_nodes(nodes: list[Store], name: s
     [message, _] = await lease(nodes[1], queue)
     await nodes[1].release(queue, [])
     await delete(nodes[1], queue, message)
+
+
+class Holders:
+    """Who holds what of one FIFO queue, as its consumers see it: noted after an answer, forgotten before a call."""
+
+    def __init__(self, total: int) -> None:
+        self.left = total
+        self.held: set[tuple[str, int]] = set()
+
+    def take(self, messages: list[Message]) -> None:
+        """Take over what came, and check that nobody holds it, nor anything before it in its group."""
+        came = [_place(message) for message in messages]
+        for group, number in came:
+            earlier = [place for place in self.held if place[0] == group and place[1] <= number]
+            assert not earlier, f"{group} {number} came while {earlier} were held"
+        for group in {group for group, _ in came}:
+            numbers = [number for each, number in came if each == group]
+            assert numbers == sorted(numbers), f"{group} came as {numbers}"
+        self.held.update(came)
+
+    def let_go(self, *messages: Message) -> None:
+        self.held.difference_update(map(_place, messages))
+
+
+def _place(message: Message) -> tuple[str, int]:
+    group, _, number = message.body.partition(".")
+    return group, int(number)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_group_gives_what_is_before_its_first_hidden_message_across_nodes(
+    nodes: list[Store], seed: int
+) -> None:
+    """Consumers on all nodes make some of what they hold visible again, and hide some for longer, in any order."""
+    queue = await make_queue(nodes[0], "orders.fifo")
+    chance = random.Random(seed)
+    for group in ("a", "b"):
+        await send(nodes[0], queue, *(draft(f"{group}.{number}", group=group) for number in range(40)))
+    holders = Holders(80)
+
+    async def consume(node: Store) -> None:
+        while holders.left:
+            messages = await lease(node, queue, chance.randint(1, 5), lease_ms=600_000)
+            holders.take(messages)
+            chance.shuffle(messages)
+            for message in messages:
+                deed = chance.randrange(4)
+                if deed == 0:
+                    assert await hide(node, queue, message, lease_ms=900_000) == [None]
+                holders.let_go(message)
+                if deed == 1:
+                    assert await hide(node, queue, message, lease_ms=0) == [None]
+                elif deed == 2:
+                    await release(node, queue, message)
+                else:
+                    assert await delete(node, queue, message) == [None]
+                    holders.left -= 1
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(consume(node) for node in nodes for _ in range(3)))
+    assert await counts(nodes[0], queue) == (0, 0, 0)
 
 
 async def listening(node: Store) -> asyncio.Queue[tuple[int, int]]:

@@ -6,12 +6,15 @@ from importlib import resources
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from penstock.domain.errors import StoreIncompatible
+from penstock.domain.queue import QueueAttributes
 from penstock.store.sqlite.migrations import APPLICATION_ID, MIGRATIONS
+from penstock.testing import ManualClock
 from tests.support import old_jobs
-from tests.support.queues import lease_bodies, make_queue, send
+from tests.support.queues import ACCOUNT, REGION, lease_bodies, make_queue, queue_name, send
 from tests.unit.store.sqlite.conftest import OpenStore
 
 
@@ -51,6 +54,55 @@ async def test_a_store_of_the_first_version_is_brought_up_to_date(path: Path, op
     queue = await make_queue(store)
     await send(store, queue, "a")
     assert await lease_bodies(store, queue) == ["a"]
+
+
+async def test_a_group_that_waited_for_all_its_leases_waits_for_its_first_message_only(
+    path: Path, open_store: OpenStore, clock: ManualClock
+) -> None:
+    """In a store from before: the second of its messages is leased, and the group was blocked until that is over."""
+    before = MIGRATIONS.index("schema_6.sql")
+    db = apsw.Connection(str(path))
+    for name in MIGRATIONS[:before]:
+        db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
+    now_ms, end_ms = clock.now_ms(), clock.now_ms() + 600_000
+    attributes = msgspec.json.encode(QueueAttributes()).decode()
+    first, tracked = 1 << 43, 1 << 42
+    db.execute(
+        """
+        INSERT INTO queue (id, region, account, name, partition, attributes, tags, retention_ms, created_at_ms,
+                           modified_at_ms, revision)
+        VALUES (1, ?, ?, 'orders.fifo', 1, ?, '{}', 345600000, 0, 0, 1)
+        """,
+        (REGION, ACCOUNT, attributes),
+    )
+    db.execute("INSERT INTO contents VALUES (1, 3, 1, 0, 0, 1, ?, 3)", (first,))
+    db.execute(
+        "INSERT INTO message_group VALUES (-1, 1, 'g', ?, 0, 0, ?, ?)",
+        (first + tracked + 1, end_ms, first + tracked + 2),
+    )
+    for number, state, visible_at_ms in ((1, 0, now_ms), (2, 1, end_ms), (3, 0, now_ms)):
+        position = first + tracked + number
+        db.execute(
+            "INSERT INTO message VALUES (?, ?, ?, '', NULL, NULL, NULL, ?)",
+            (position, f"id{number}", now_ms, f"m{number}"),
+        )
+        db.execute(
+            """
+            INSERT INTO delivery
+                (position, partition, state, visible_at_ms, leased_at_ms, receipt, receive_count, group_id)
+            VALUES (?, 1, ?, ?, ?, 1, 1, -1)
+            """,
+            (position, state, visible_at_ms, now_ms),
+        )
+    db.execute("INSERT INTO meta VALUES ('next_partition', 2)")
+    db.pragma("application_id", APPLICATION_ID)
+    db.pragma("user_version", before)
+    db.close()
+    store = await open_store()
+    queue = await store.find_queue(queue_name("orders.fifo"))
+    assert await lease_bodies(store, queue) == ["m1"]
+    await clock.advance(ms=600_000)
+    assert await lease_bodies(store, queue) == ["m1", "m2", "m3"]
 
 
 async def test_the_secret_is_made_once(open_store: OpenStore) -> None:

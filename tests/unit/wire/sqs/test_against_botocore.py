@@ -32,6 +32,7 @@ REQUEST_ID = "00000000-0000-0000-0000-000000000001"
 # Modelled errors that no request to this server can meet.
 NEVER_TOLD = {
     "InvalidIdFormat": "deprecated: ReceiptHandleIsInvalid took its place",
+    "MessageNotInflight": "a handle works as long as its message is there; on FIFO queues an expired one is invalid",
     "InvalidSecurity": "requests are refused for their signature before they get here",
     "RequestThrottled": "there is no throttling, and a busy store is ServiceUnavailable",
     "KmsAccessDenied": "keys of KMS are kept, not used",

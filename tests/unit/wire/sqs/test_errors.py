@@ -52,12 +52,6 @@ TOLD = [
         "InvalidParameterValue",
         400,
     ),
-    (
-        errors.MessageNotInFlight,
-        "com.amazonaws.sqs#MessageNotInflight",
-        "AWS.SimpleQueueService.MessageNotInflight",
-        400,
-    ),
     (errors.InvalidParameter, "com.amazon.coral.service#InvalidParameterValueException", "InvalidParameterValue", 400),
     (errors.MissingParameter, "com.amazon.coral.service#MissingRequiredParameterException", "MissingParameter", 400),
     (errors.InvalidAttributeName, "com.amazonaws.sqs#InvalidAttributeName", "InvalidAttributeName", 400),

@@ -124,8 +124,8 @@ BEGIN
         SELECT a.request, false, NULL::bytea, a.ids, a.sequences FROM answer a;
 END $$;
 
--- Set from when on a group may be leased from, or remove it if it is empty; the caller has locked its row. Says whether
--- something may be leasable sooner than before.
+-- Set from when on a group may be leased from, which is when its first message is visible, or remove it if it is empty; the
+-- caller has locked its row. Says whether something may be leasable sooner than before.
 CREATE OR REPLACE FUNCTION penstock.settle(p_group bigint, p_now bigint, p_retention bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -133,6 +133,7 @@ DECLARE
     v_leased bigint;
     v_head bigint;
     v_ready bigint;
+    v_until bigint;
 BEGIN
     SELECT * INTO v_group FROM penstock.fifo_group g WHERE g.id = p_group;
     IF NOT FOUND THEN
@@ -154,14 +155,17 @@ BEGIN
         END IF;
     END IF;
     -- Never back in time, for the scan floor depends on it. An empty group whose sender is at work is ready at once.
-    v_ready := greatest(v_leased, v_head, p_now);
-    UPDATE penstock.fifo_group g SET ready_at = v_ready, leased_to = CASE WHEN v_leased IS NULL THEN 0 ELSE g.leased_to END
-     WHERE g.id = p_group AND (g.ready_at <> v_ready OR (v_leased IS NULL AND g.leased_to > 0));
+    v_ready := greatest(v_head, p_now);
+    v_until := CASE WHEN v_leased > v_ready THEN v_leased END;
+    UPDATE penstock.fifo_group g
+       SET ready_at = v_ready, leased_to = CASE WHEN v_leased IS NULL THEN 0 ELSE g.leased_to END, leased_until = v_until
+     WHERE g.id = p_group
+       AND (g.ready_at <> v_ready OR (v_leased IS NULL AND g.leased_to > 0) OR g.leased_until IS DISTINCT FROM v_until);
     RETURN v_ready < v_group.ready_at OR v_ready <= p_now;
 END $$;
 
--- Take away messages of a locked, unblocked group that no lease may deliver: expired ones, and those among the first that
--- are dead letters. Says how many went to the dead-letter queue; NULL if that queue's group was busy.
+-- Take away messages of a locked group that no lease may deliver: expired ones, and dead letters among those before the
+-- first that is hidden. Says how many went to the dead-letter queue; NULL if that queue's group was busy.
 CREATE OR REPLACE FUNCTION penstock.evict_fifo(
     p_partition int, p_group bigint, p_name text, p_now bigint, p_horizon bigint, p_receives_max int,
     p_dead_letter_partition int, p_source text
@@ -181,9 +185,11 @@ BEGIN
         RETURN 0;
     END IF;
     v_positions := ARRAY(
-        SELECT o.position FROM (SELECT m.position, m.receive_count, m.visible_at FROM penstock.fifo_message m
-                                 WHERE m.group_id = p_group ORDER BY m.position LIMIT 1000) o
-         WHERE o.receive_count >= p_receives_max AND o.visible_at <= p_now ORDER BY o.position);
+        SELECT o.position
+          FROM (SELECT m.position, m.receive_count, bool_and(m.visible_at <= p_now) OVER (ORDER BY m.position) AS due
+                  FROM (SELECT f.position, f.receive_count, f.visible_at FROM penstock.fifo_message f
+                         WHERE f.group_id = p_group ORDER BY f.position LIMIT 1000) m) o
+         WHERE o.receive_count >= p_receives_max AND o.due ORDER BY o.position);
     IF v_positions = '{}' THEN
         RETURN 0;
     END IF;
@@ -231,7 +237,7 @@ CREATE OR REPLACE FUNCTION penstock.lease_fifo(
     p_keys bytea[], p_asked boolean[], p_retries int[], p_request int[], p_shares int[], p_again boolean,
     p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
     p_receives_max int[], p_dead_letter_arn text[], p_arn text[],
-    p_floor_partition int[], p_floor bigint[],  -- no group of that partition is ready from before the floor
+    p_floor_partition int[], p_floor bigint[],  -- no group of that partition is ready from before its floor, the first of two
     p_exact boolean[]
 ) RETURNS TABLE (
     request int,
@@ -254,14 +260,12 @@ DECLARE
     v_dead_letter_partition int;
     v_asking int;                               -- how many requests for this queue are yet to be served
     v_seen bigint[];                            -- all groups of this queue that were locked
-    v_ids bigint[];                             -- those locked last, with names and leased_to, from v_next on yet to be used
+    v_ids bigint[];                             -- those locked last, with their names, from v_next on yet to be used
     v_names text[];
-    v_leased_to bigint[];
     v_next int;
     v_looked int;
     v_group bigint;
     v_name text;
-    v_to bigint;
     v_given boolean;
     v_run bigint[];
     v_doomed boolean;
@@ -289,7 +293,7 @@ BEGIN
         IF v_partition IS NULL THEN
             missing := true; RETURN NEXT; CONTINUE;
         END IF;
-        v_floor := CASE WHEN p_floor_partition[i] = v_partition THEN p_floor[i] ELSE 0 END;
+        v_floor := CASE WHEN p_floor_partition[i] = v_partition THEN p_floor[i][1] ELSE 0 END;
         v_horizon := v_now - p_retention[i];
         v_left := p_counts[i];
 
@@ -307,9 +311,13 @@ BEGIN
             v_now := penstock.now_ms(p_pinned);
             v_horizon := v_now - p_retention[i];
             v_in_flight := (SELECT count(*) FROM (
-                SELECT FROM penstock.fifo_group g JOIN penstock.fifo_message m ON m.group_id = g.id
-                 WHERE g.due_partition = v_partition AND g.ready_at > v_now AND m.position <= g.leased_to
-                   AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
+                SELECT FROM (SELECT g.id, g.leased_to FROM penstock.fifo_group g
+                              WHERE g.due_partition = v_partition AND g.ready_at > v_now AND g.leased_to > 0
+                             UNION ALL
+                             SELECT g.id, g.leased_to FROM penstock.fifo_group g
+                              WHERE g.due_partition = v_partition AND g.ready_at <= v_now AND g.leased_until > v_now) g
+                  JOIN penstock.fifo_message m ON m.group_id = g.id
+                 WHERE m.position <= g.leased_to AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
                  LIMIT p_in_flight_max) s);
             in_flight := v_in_flight;
             v_left := least(v_left, p_in_flight_max - v_in_flight);
@@ -335,10 +343,9 @@ BEGIN
         WHILE v_left > 0 LOOP
             -- The next ready group: locked, together with as many as there are others who ask for one.
             IF v_next > cardinality(v_ids) THEN
-                SELECT coalesce(array_agg(s.id ORDER BY s.ready_at, s.id), '{}'), array_agg(s.name ORDER BY s.ready_at, s.id),
-                       array_agg(s.leased_to ORDER BY s.ready_at, s.id)
-                  INTO v_ids, v_names, v_leased_to
-                  FROM (SELECT g.id, g.name, g.leased_to, g.ready_at FROM penstock.fifo_group g
+                SELECT coalesce(array_agg(s.id ORDER BY s.ready_at, s.id), '{}'), array_agg(s.name ORDER BY s.ready_at, s.id)
+                  INTO v_ids, v_names
+                  FROM (SELECT g.id, g.name, g.ready_at FROM penstock.fifo_group g
                          WHERE g.due_partition = v_partition AND g.ready_at <= v_now AND g.ready_at >= v_floor
                            AND g.id <> ALL (v_seen)
                          ORDER BY g.ready_at, g.id LIMIT v_asking FOR UPDATE SKIP LOCKED) s;
@@ -348,29 +355,22 @@ BEGIN
             END IF;
             v_group := v_ids[v_next];
             v_name := v_names[v_next];
-            v_to := v_leased_to[v_next];
             v_next := v_next + 1;
             v_looked := v_looked + 1;
             IF v_looked > p_counts[i] + 100 THEN
                 next_in := 0;                   -- So many groups with nothing to give: the next lease goes on.
                 EXIT;
             END IF;
-            -- Its messages, in statements of their own.
-            IF v_to > 0 AND EXISTS (
-                SELECT FROM penstock.fifo_message m
-                 WHERE m.group_id = v_group AND m.position <= v_to AND m.visible_at > v_now
-                   AND m.receipt > 0 AND m.sent_at > v_horizon) THEN
-                PERFORM penstock.settle(v_group, v_now, p_retention[i]);
-                CONTINUE;
-            END IF;
+            -- Its messages before the first that is hidden, in a statement of its own.
             FOR v_round IN 1 .. 20 LOOP
                 SELECT coalesce(array_agg(s.position ORDER BY s.position) FILTER (WHERE s.due), '{}'),
                        coalesce(bool_or(s.doomed), false)
                   INTO v_run, v_doomed
-                  FROM (SELECT m.position, bool_and(m.visible_at <= v_now) OVER (ORDER BY m.position) AS due,
-                               m.sent_at <= v_horizon OR (m.receive_count >= v_receives_max AND m.visible_at <= v_now) AS doomed
-                          FROM (SELECT f.position, f.visible_at, f.sent_at, f.receive_count FROM penstock.fifo_message f
-                                 WHERE f.group_id = v_group ORDER BY f.position LIMIT v_left) m) s;
+                  FROM (SELECT d.position, d.due, d.sent_at <= v_horizon OR (d.due AND d.receive_count >= v_receives_max) AS doomed
+                          FROM (SELECT m.*, bool_and(m.visible_at <= v_now) OVER (ORDER BY m.position) AS due
+                                  FROM (SELECT f.position, f.visible_at, f.sent_at, f.receive_count
+                                          FROM penstock.fifo_message f
+                                         WHERE f.group_id = v_group ORDER BY f.position LIMIT v_left) m) d) s;
                 EXIT WHEN NOT v_doomed;
                 v_more := penstock.evict_fifo(v_partition, v_group, v_name, v_now, v_horizon, v_receives_max,
                                               v_dead_letter_partition, p_arn[i]);
@@ -396,8 +396,11 @@ BEGIN
                               m.first_received_at, m.dead_letter_source),
                 hidden AS (
                     UPDATE penstock.fifo_group x
-                       SET ready_at = greatest(v_now, s.ready_at), leased_to = CASE WHEN p_lease[i] > 0 THEN s.leased_to ELSE 0 END
-                      FROM (SELECT max(least(v_now + p_lease[i], g.sent_at + p_retention[i])) AS ready_at,
+                       SET ready_at = greatest(v_now, s.ready_at), leased_to = greatest(x.leased_to, s.leased_to),
+                           -- Where the first of them expires before its lease is over.
+                           leased_until = greatest(x.leased_until,
+                                                   CASE WHEN s.ready_at < v_now + p_lease[i] THEN v_now + p_lease[i] END)
+                      FROM (SELECT min(least(v_now + p_lease[i], g.sent_at + p_retention[i])) AS ready_at,
                                    max(g.position) AS leased_to FROM given g) s
                      WHERE x.id = v_group),
                 kept AS (
@@ -440,7 +443,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- As lease_again, and the groups stay blocked as long as their messages.
+-- As lease_again, and the groups stay blocked as long as their first messages. What came back is to be delivered before what
+-- is behind it in its group, which is therefore not given again.
 CREATE OR REPLACE FUNCTION penstock.lease_fifo_again(
     p_partition int, p_key bytea, p_now bigint, p_retention bigint, p_lease bigint, p_retry int)
 RETURNS TABLE (
@@ -467,6 +471,11 @@ BEGIN
              WHERE m.partition = p_partition AND m.position = ANY (v_positions)
                AND m.receipt = v_receipts[array_position(v_positions, m.position)]
                AND m.visible_at > p_now AND m.sent_at > p_now - p_retention
+               AND NOT EXISTS (
+                   SELECT FROM penstock.fifo_message e
+                    WHERE e.group_id = m.group_id AND e.position < m.position AND e.sent_at > p_now - p_retention
+                      AND (e.visible_at <= p_now
+                           OR e.receipt IS DISTINCT FROM v_receipts[array_position(v_positions, e.position)]))
             RETURNING array_position(v_positions, m.position) AS number, m.position, m.receipt,
                       m.receive_count + coalesce(m.received_elsewhere, 0) AS receive_count, m.sent_at,
                       m.first_received_at, m.dead_letter_source)
@@ -518,7 +527,7 @@ BEGIN
     RETURN v_ready;
 END $$;
 
--- Delete by receipt. Codes: 0 deleted or gone, 2 not leased, 5 no such queue.
+-- Delete by receipt. Codes: 0 deleted or gone, 2 expired, 5 no such queue.
 CREATE OR REPLACE FUNCTION penstock.delete_fifo(
     p_pinned bigint, p_queues int[], p_positions bigint[], p_receipts int[], p_retention bigint[],
     OUT codes int[], OUT ready int[]
@@ -618,7 +627,7 @@ BEGIN
           LEFT JOIN penstock.fifo_message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     UPDATE penstock.fifo_message m
-       SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1, leased_at = NULL,
+       SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1,
            first_received_at = CASE WHEN m.receive_count > 1 THEN m.first_received_at END
       FROM unnest(v_partitions, p_positions, v_codes) u(partition, position, code)
      WHERE u.code = 0 AND m.partition = u.partition AND m.position = u.position;

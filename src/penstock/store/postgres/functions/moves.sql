@@ -84,12 +84,21 @@ DECLARE
     v_sources text[];
     v_partitions int[];
 BEGIN
-    SELECT coalesce(array_agg(s.position ORDER BY s.visible_at, s.position), '{}'),
-           coalesce(array_agg(s.dead_letter_source ORDER BY s.visible_at, s.position), '{}')
+    -- Those that came back first, as they would be received; dead letters are among them.
+    SELECT coalesce(array_agg(s.position ORDER BY s.number), '{}'),
+           coalesce(array_agg(s.dead_letter_source ORDER BY s.number), '{}')
       INTO v_positions, v_sources
-      FROM (SELECT m.position, m.visible_at, m.dead_letter_source FROM penstock.message m
-             WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention
-             ORDER BY m.visible_at, m.position LIMIT p_rows FOR UPDATE SKIP LOCKED) s;
+      FROM (SELECT row_number() OVER () AS number, b.*
+              FROM (SELECT * FROM (SELECT m.position, m.dead_letter_source FROM penstock.message m
+                                    WHERE m.due_partition = p_partition AND m.returned
+                                      AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention
+                                    ORDER BY m.visible_at, m.position LIMIT p_rows FOR UPDATE SKIP LOCKED) a
+                    UNION ALL
+                    SELECT * FROM (SELECT m.position, m.dead_letter_source FROM penstock.message m
+                                    WHERE m.due_partition = p_partition AND NOT m.returned
+                                      AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention
+                                    ORDER BY m.visible_at, m.position LIMIT p_rows FOR UPDATE SKIP LOCKED) a) b
+             LIMIT p_rows) s;
     SELECT coalesce(d.destinations, '{}'), coalesce(d.partitions, '{}'), d.failure INTO destinations, v_partitions, failure
       FROM penstock.move_destinations(false, p_destination, v_sources) d;
     v_positions := v_positions[:cardinality(destinations)];
@@ -106,7 +115,11 @@ BEGIN
       FROM drawn d WHERE b.position = d.was;
     more := EXISTS (
         SELECT FROM penstock.message m
-         WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention);
+         WHERE m.due_partition = p_partition AND m.returned AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention)
+        OR EXISTS (
+        SELECT FROM penstock.message m
+         WHERE m.due_partition = p_partition AND NOT m.returned
+           AND m.visible_at <= p_now AND m.sent_at > p_now - p_retention);
 END $$;
 
 CREATE OR REPLACE FUNCTION penstock.move_fifo(
@@ -127,7 +140,7 @@ BEGIN
     destinations := '{}';
     more := false;
     WHILE cardinality(destinations) < p_rows AND failure IS NULL LOOP
-        SELECT g.id, g.name, g.leased_to INTO v_group FROM penstock.fifo_group g
+        SELECT g.id, g.name INTO v_group FROM penstock.fifo_group g
          WHERE g.due_partition = p_partition AND g.ready_at <= p_now AND g.id <> ALL (v_seen)
          ORDER BY g.ready_at, g.id LIMIT 1 FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND OR cardinality(v_seen) > p_rows;
@@ -138,10 +151,7 @@ BEGIN
           INTO v_positions, v_sources
           FROM (SELECT m.position, m.dead_letter_source, bool_and(m.visible_at <= p_now) OVER (ORDER BY m.position) AS due
                   FROM (SELECT f.position, f.visible_at, f.dead_letter_source FROM penstock.fifo_message f
-                         WHERE f.group_id = v_group.id ORDER BY f.position LIMIT p_rows - cardinality(destinations)) m) s
-         WHERE NOT EXISTS (
-               SELECT FROM penstock.fifo_message f
-                WHERE f.group_id = v_group.id AND f.position <= v_group.leased_to AND f.visible_at > p_now AND f.receipt > 0);
+                         WHERE f.group_id = v_group.id ORDER BY f.position LIMIT p_rows - cardinality(destinations)) m) s;
         SELECT coalesce(d.destinations, '{}') AS destinations, d.partitions, d.failure INTO v_to
           FROM penstock.move_destinations(true, p_destination, v_sources) d;
         failure := v_to.failure;

@@ -91,47 +91,56 @@ END $$;
 -- Choose visible messages of a queue with groups, fairly: of groups with fewer messages in flight first, each message
 -- chosen counting for the next of its group; a message without a group always counts as one of an idle group; then the
 -- older one first. The work is bounded. Up to 1000 visible messages are all considered; of more, the first of 100 groups
--- (other groups each time, if there are more), and of those without a group the ones among the 1000 oldest. Up to 500
+-- (other groups each time, if there are more), and of those without a group the ones among the 2000 oldest. Up to 500
 -- messages in flight are told apart.
-CREATE OR REPLACE FUNCTION penstock.fair_choice(p_partition int, p_now bigint, p_floor bigint, p_count int) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION penstock.fair_choice(
+    p_partition int, p_now bigint, p_floor bigint, p_returned_floor bigint, p_count int
+) RETURNS bigint[]
 LANGUAGE plpgsql SET enable_hashjoin = on AS $$
 DECLARE
     v_positions bigint[];
-    v_visible_at bigint[];
     v_tenants bigint[];
     v_start bigint := hashtextextended(random()::text, 0);
 BEGIN
-    SELECT array_agg(o.position), array_agg(o.visible_at), array_agg(o.tenant)
-      INTO v_positions, v_visible_at, v_tenants
-      FROM (SELECT m.position, m.visible_at, m.tenant FROM penstock.message m
-             WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.visible_at >= p_floor
-             ORDER BY m.visible_at, m.position LIMIT 1000) o;
-    IF cardinality(v_positions) = 1000 THEN
-        SELECT array_agg(c.position), array_agg(c.visible_at), array_agg(c.tenant)
-          INTO v_positions, v_visible_at, v_tenants
-          FROM (SELECT h.position, h.visible_at, t.tenant
+    SELECT array_agg(o.position), array_agg(o.tenant) INTO v_positions, v_tenants
+      FROM ((SELECT m.position, m.tenant FROM penstock.message m
+              WHERE m.due_partition = p_partition AND m.returned
+                AND m.visible_at <= p_now AND m.visible_at >= p_returned_floor
+              ORDER BY m.visible_at, m.position LIMIT 1000)
+            UNION ALL
+            (SELECT m.position, m.tenant FROM penstock.message m
+              WHERE m.due_partition = p_partition AND NOT m.returned
+                AND m.visible_at <= p_now AND m.visible_at >= p_floor
+              ORDER BY m.visible_at, m.position LIMIT 1000)) o;
+    IF cardinality(v_positions) >= 1000 THEN
+        SELECT array_agg(c.position), array_agg(c.tenant) INTO v_positions, v_tenants
+          FROM (SELECT h.position, t.tenant
                   FROM unnest(penstock.tenants(p_partition, v_start, 100)) t(tenant)
                  CROSS JOIN LATERAL (
-                       SELECT m.position, m.visible_at FROM penstock.message m
-                        WHERE m.partition = p_partition AND m.tenant = t.tenant
-                          AND m.visible_at <= p_now AND m.visible_at >= p_floor
-                        ORDER BY m.visible_at, m.position LIMIT p_count) h
+                       (SELECT m.position FROM penstock.message m
+                         WHERE m.partition = p_partition AND m.tenant = t.tenant AND m.returned
+                           AND m.visible_at <= p_now AND m.visible_at >= p_returned_floor
+                         ORDER BY m.visible_at, m.position LIMIT p_count)
+                       UNION ALL
+                       (SELECT m.position FROM penstock.message m
+                         WHERE m.partition = p_partition AND m.tenant = t.tenant AND NOT m.returned
+                           AND m.visible_at <= p_now AND m.visible_at >= p_floor
+                         ORDER BY m.visible_at, m.position LIMIT p_count)) h
                 UNION ALL
-                SELECT u.position, u.visible_at, NULL FROM unnest(v_positions, v_visible_at, v_tenants)
-                       u(position, visible_at, tenant) WHERE u.tenant IS NULL) c;
+                SELECT u.position, NULL FROM unnest(v_positions, v_tenants) u(position, tenant) WHERE u.tenant IS NULL) c;
     END IF;
     RETURN ARRAY(
         WITH visible AS MATERIALIZED (
-            SELECT u.*, row_number() OVER (PARTITION BY u.tenant ORDER BY u.visible_at, u.position) AS rank
-              FROM unnest(v_positions, v_visible_at, v_tenants) u(position, visible_at, tenant)),
+            SELECT u.*, row_number() OVER (PARTITION BY u.tenant ORDER BY u.position) AS rank
+              FROM unnest(v_positions, v_tenants) u(position, tenant)),
         busy AS MATERIALIZED (
             SELECT t.tenant, (SELECT count(*) FROM (
                        SELECT FROM penstock.message f
-                        WHERE f.partition = p_partition AND f.tenant = t.tenant AND f.visible_at > p_now AND f.receipt > 0
+                        WHERE f.partition = p_partition AND f.tenant = t.tenant AND f.returned AND f.visible_at > p_now
                         ORDER BY f.visible_at LIMIT 500) s) AS in_flight
               FROM (SELECT DISTINCT v.tenant FROM visible v WHERE v.tenant IS NOT NULL) t)
         SELECT v.position FROM visible v LEFT JOIN busy b ON b.tenant = v.tenant
-         ORDER BY coalesce(b.in_flight + v.rank - 1, 0), v.visible_at, v.position LIMIT p_count);
+         ORDER BY coalesce(b.in_flight + v.rank - 1, 0), v.position LIMIT p_count);
 END $$;
 
 -- Groups of a partition, from one on and round, found by leaping over the messages of each.
@@ -157,19 +166,26 @@ BEGIN
 END $$;
 
 -- Take away visible messages that no lease may deliver: expired ones, and dead letters, which go to their queue. Looks at
--- the candidates of a lease and at the 1000 oldest, since such messages tend to come together.
+-- the candidates of a lease and at the 1000 oldest of those that came back and of those never received, since such messages
+-- tend to come together.
 CREATE OR REPLACE FUNCTION penstock.evict(
-    p_partition int, p_now bigint, p_floor bigint, p_horizon bigint, p_receives_max int, p_dead_letter_partition int,
-    p_source text, p_candidates bigint[], OUT moved int
+    p_partition int, p_now bigint, p_floor bigint, p_returned_floor bigint, p_horizon bigint, p_receives_max int,
+    p_dead_letter_partition int, p_source text, p_candidates bigint[], OUT moved int
 ) LANGUAGE plpgsql AS $$
 DECLARE
     v_positions bigint[];
 BEGIN
     v_positions := ARRAY(
         SELECT o.position
-          FROM (SELECT m.position, m.sent_at, m.receive_count FROM penstock.message m
-                 WHERE m.due_partition = p_partition AND m.visible_at <= p_now AND m.visible_at >= p_floor
-                 ORDER BY m.visible_at, m.position LIMIT 1000) o
+          FROM ((SELECT m.position, m.sent_at, m.receive_count FROM penstock.message m
+                  WHERE m.due_partition = p_partition AND m.returned
+                    AND m.visible_at <= p_now AND m.visible_at >= p_returned_floor
+                  ORDER BY m.visible_at, m.position LIMIT 1000)
+                UNION ALL
+                (SELECT m.position, m.sent_at, m.receive_count FROM penstock.message m
+                  WHERE m.due_partition = p_partition AND NOT m.returned
+                    AND m.visible_at <= p_now AND m.visible_at >= p_floor
+                  ORDER BY m.visible_at, m.position LIMIT 1000)) o
          WHERE o.sent_at <= p_horizon OR o.receive_count >= p_receives_max);
     WITH doomed AS MATERIALIZED (
         SELECT m.position, m.visible_at, m.sent_at <= p_horizon AS expired FROM penstock.message m
@@ -220,7 +236,8 @@ CREATE OR REPLACE FUNCTION penstock.lease(
     -- one element for each request, sorted by queue
     p_queues int[], p_counts int[], p_lease bigint[], p_retention bigint[],
     p_receives_max int[], p_dead_letter_arn text[], p_arn text[],
-    p_floor_partition int[], p_floor bigint[],  -- no message of that partition is visible from before the floor
+    p_floor_partition int[], p_floor bigint[],  -- no message of that partition is visible from before its floor: two for
+                                                -- each, of messages never received and of those that came back
     p_exact boolean[]                           -- whether to count what is in flight
 ) RETURNS TABLE (
     request int,
@@ -239,6 +256,7 @@ DECLARE
     v_now bigint;
     v_partition int;
     v_floor bigint;
+    v_returned_floor bigint;
     v_horizon bigint;
     v_in_flight int;
     v_left int;
@@ -247,10 +265,13 @@ DECLARE
     v_dead_letter_partition int;
     v_fair boolean;
     v_fairly bigint[];
+    v_window int;
+    v_returned bigint[];
     v_candidates bigint[];
     v_doomed boolean;
     v_moved int;
     v_count int;
+    v_soon bigint;
 BEGIN
     PERFORM penstock.take_turns(p_batch, p_keys, p_asked, p_again);
     v_now := penstock.now_ms(p_pinned);
@@ -262,7 +283,8 @@ BEGIN
         IF v_partition IS NULL THEN
             missing := true; RETURN NEXT; CONTINUE;
         END IF;
-        v_floor := CASE WHEN p_floor_partition[i] = v_partition THEN p_floor[i] ELSE 0 END;
+        v_floor := CASE WHEN p_floor_partition[i] = v_partition THEN p_floor[i][1] ELSE 0 END;
+        v_returned_floor := CASE WHEN p_floor_partition[i] = v_partition THEN p_floor[i][2] ELSE 0 END;
         v_horizon := v_now - p_retention[i];
         v_left := p_counts[i];
 
@@ -282,7 +304,7 @@ BEGIN
             v_horizon := v_now - p_retention[i];
             v_in_flight := (SELECT count(*) FROM (
                 SELECT FROM penstock.message m
-                 WHERE m.due_partition = v_partition AND m.visible_at > v_now AND m.receipt > 0 AND m.sent_at > v_horizon
+                 WHERE m.due_partition = v_partition AND m.returned AND m.visible_at > v_now AND m.sent_at > v_horizon
                  ORDER BY m.visible_at LIMIT p_in_flight_max) s);
             in_flight := v_in_flight;
             v_left := least(v_left, p_in_flight_max - v_in_flight);
@@ -300,18 +322,45 @@ BEGIN
         -- Choose and lock. What may not be delivered is taken away, and the choice is made again without it.
         v_moved := 0;
         FOR v_round IN 1 .. 20 LOOP
-            SELECT coalesce(array_agg(s.position ORDER BY s.visible_at, s.position), '{}'),
-                   coalesce(bool_or(s.sent_at <= v_horizon OR s.receive_count >= v_receives_max), false),
-                   bool_or(s.tenant IS NOT NULL)
-              INTO v_candidates, v_doomed, v_fair
-              FROM (SELECT m.position, m.visible_at, m.sent_at, m.receive_count, m.tenant FROM penstock.message m
-                     WHERE m.due_partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
-                     ORDER BY m.visible_at, m.position LIMIT v_left
-                       FOR UPDATE SKIP LOCKED) s;
+            -- What came back goes before what was never received, the older first: among the first to come back, and among
+            -- more of them where those are in others' hands. Only what is chosen is locked.
+            v_candidates := '{}'; v_doomed := false; v_fair := false;
+            FOREACH v_window IN ARRAY ARRAY[v_left + 100, v_left + 10000] LOOP
+                v_returned := ARRAY(
+                    SELECT r.position
+                      FROM (SELECT m.position FROM penstock.message m
+                             WHERE m.due_partition = v_partition AND m.returned
+                               AND m.visible_at <= v_now AND m.visible_at >= v_returned_floor
+                             ORDER BY m.visible_at, m.position LIMIT v_window) r
+                     ORDER BY r.position);
+                EXIT WHEN v_returned = '{}';
+                SELECT coalesce(array_agg(s.position ORDER BY s.position), '{}'),
+                       coalesce(bool_or(s.sent_at <= v_horizon OR s.receive_count >= v_receives_max), false),
+                       coalesce(bool_or(s.tenant IS NOT NULL), false)
+                  INTO v_candidates, v_doomed, v_fair
+                  FROM (SELECT m.* FROM unnest(v_returned) u(position)
+                         CROSS JOIN LATERAL (
+                               SELECT m.position, m.sent_at, m.receive_count, m.tenant FROM penstock.message m
+                                WHERE m.partition = v_partition AND m.position = u.position AND m.visible_at <= v_now
+                                  FOR UPDATE SKIP LOCKED) m
+                         LIMIT v_left) s;
+                EXIT WHEN cardinality(v_candidates) = v_left OR cardinality(v_returned) < v_window;
+            END LOOP;
+            IF cardinality(v_candidates) < v_left THEN
+                SELECT v_candidates || coalesce(array_agg(s.position ORDER BY s.visible_at, s.position), '{}'),
+                       v_doomed OR coalesce(bool_or(s.sent_at <= v_horizon), false),
+                       v_fair OR coalesce(bool_or(s.tenant IS NOT NULL), false)
+                  INTO v_candidates, v_doomed, v_fair
+                  FROM (SELECT m.position, m.visible_at, m.sent_at, m.tenant FROM penstock.message m
+                         WHERE m.due_partition = v_partition AND NOT m.returned
+                           AND m.visible_at <= v_now AND m.visible_at >= v_floor
+                         ORDER BY m.visible_at, m.position LIMIT v_left - cardinality(v_candidates)
+                           FOR UPDATE SKIP LOCKED) s;
+            END IF;
             -- The oldest are the fair choice if none of them has a group. Else they only stand in for what is fair but in
             -- others' hands.
             IF v_fair THEN
-                v_fairly := penstock.fair_choice(v_partition, v_now, v_floor, v_left);
+                v_fairly := penstock.fair_choice(v_partition, v_now, v_floor, v_returned_floor, v_left);
                 SELECT (coalesce(array_agg(s.position ORDER BY array_position(v_fairly, s.position)), '{}')
                         || ARRAY(SELECT c FROM unnest(v_candidates) c WHERE c <> ALL (v_fairly)))[:v_left],
                        v_doomed OR coalesce(bool_or(s.sent_at <= v_horizon OR s.receive_count >= v_receives_max), false)
@@ -325,12 +374,14 @@ BEGIN
                 v_doomed := coalesce((
                     SELECT bool_or(s.receive_count >= v_receives_max)
                       FROM (SELECT m.receive_count FROM penstock.message m
-                             WHERE m.due_partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
+                             WHERE m.due_partition = v_partition AND m.returned
+                               AND m.visible_at <= v_now AND m.visible_at >= v_returned_floor
                              ORDER BY m.visible_at, m.position LIMIT v_left + 10) s), false);
             END IF;
             EXIT WHEN NOT v_doomed;
             v_moved := v_moved + penstock.evict(
-                v_partition, v_now, v_floor, v_horizon, v_receives_max, v_dead_letter_partition, p_arn[i], v_candidates);
+                v_partition, v_now, v_floor, v_returned_floor, v_horizon, v_receives_max, v_dead_letter_partition, p_arn[i],
+                v_candidates);
         END LOOP;
         moved := v_moved;
         IF v_moved > 0 THEN
@@ -370,14 +421,22 @@ BEGIN
         ELSIF v_count < v_left THEN
             -- While time flows only the next second is looked at, and whoever finds nothing there looks again after it:
             -- what lies further on may be many rows that are dead, but kept by somebody's old snapshot.
+            v_soon := CASE WHEN p_pinned IS NULL THEN v_now + 1000 ELSE 9223372036854775807 END;
             next_in := least(
                 (SELECT m.visible_at - v_now FROM penstock.message m
-                  WHERE m.due_partition = v_partition AND m.visible_at > v_now
-                    AND m.visible_at <= CASE WHEN p_pinned IS NULL THEN v_now + 1000 ELSE 9223372036854775807 END
+                  WHERE m.due_partition = v_partition AND m.returned AND m.visible_at > v_now AND m.visible_at <= v_soon
+                  ORDER BY m.visible_at LIMIT 1),
+                (SELECT m.visible_at - v_now FROM penstock.message m
+                  WHERE m.due_partition = v_partition AND NOT m.returned AND m.visible_at > v_now AND m.visible_at <= v_soon
                   ORDER BY m.visible_at LIMIT 1),
                 -- What is visible but was not given is in others' hands, perhaps not for long.
                 (SELECT 20 FROM penstock.message m
-                  WHERE m.due_partition = v_partition AND m.visible_at <= v_now AND m.visible_at >= v_floor
+                  WHERE m.due_partition = v_partition AND m.returned
+                    AND m.visible_at <= v_now AND m.visible_at >= v_returned_floor
+                  ORDER BY m.visible_at LIMIT 1),
+                (SELECT 20 FROM penstock.message m
+                  WHERE m.due_partition = v_partition AND NOT m.returned
+                    AND m.visible_at <= v_now AND m.visible_at >= v_floor
                   ORDER BY m.visible_at LIMIT 1),
                 CASE WHEN p_pinned IS NULL THEN 1000 END);
         END IF;
@@ -421,7 +480,7 @@ BEGIN
     END IF;
 END $$;
 
--- Delete by receipt; returns the queues that are missing. Entries are sorted, so that calls never wait in a circle. What is
+-- Delete by any receipt that was given for a message; returns the queues that are missing. Entries are sorted, so that calls never wait in a circle. What is
 -- gone already is a success too, and so must be as durable as if this call had deleted it.
 CREATE OR REPLACE FUNCTION penstock.delete(p_queues int[], p_positions bigint[], p_receipts int[]) RETURNS int[]
 LANGUAGE plpgsql
@@ -435,7 +494,7 @@ BEGIN
     WITH gone AS (
         DELETE FROM penstock.message m
          USING unnest(v_partitions, p_positions, p_receipts) u(partition, position, receipt)
-         WHERE m.partition = u.partition AND m.position = u.position AND m.receipt = u.receipt
+         WHERE m.partition = u.partition AND m.position = u.position AND m.receipt >= u.receipt
         RETURNING m.position)
     DELETE FROM penstock.body b USING gone g WHERE b.position = g.position;
     GET DIAGNOSTICS v_deleted = ROW_COUNT;
@@ -445,8 +504,8 @@ BEGIN
     RETURN ARRAY(SELECT DISTINCT u.queue FROM unnest(p_queues, v_partitions) u(queue, partition) WHERE u.partition IS NULL);
 END $$;
 
--- Change visibilities. Codes: 0 done, 1 done and visible sooner than before, 2 not leased, 3 gone, 4 past the longest
--- lease, 5 no such queue. The codes are kept under the key, since a repetition finds the changes made. A message that is
+-- Change visibilities by any receipt that was given for a message. Codes: 0 done, 1 done and visible sooner than before,
+-- 2 expired (on FIFO queues), 3 gone, 4 past the longest lease, 5 no such queue. The codes are kept under the key, since a repetition finds the changes made. A message that is
 -- named several times has its changes in rounds, each upon the one before.
 CREATE OR REPLACE FUNCTION penstock.change_visibility(
     p_pinned bigint, p_window bigint, p_lease_max bigint, p_key bytea, p_repeated boolean,
@@ -477,9 +536,8 @@ BEGIN
         v_codes := ARRAY(
             SELECT CASE WHEN u.round <> v_round THEN u.code
                         WHEN u.partition IS NULL THEN 5
-                        WHEN m.position IS NULL OR m.sent_at <= v_now - u.retention THEN 3
-                        WHEN m.receipt <> u.receipt OR m.visible_at <= v_now THEN 2
-                        WHEN v_now + u.lease > m.leased_at + p_lease_max THEN 4
+                        WHEN m.position IS NULL OR m.receipt < u.receipt OR m.sent_at <= v_now - u.retention THEN 3
+                        WHEN u.lease > 0 AND v_now + u.lease > m.leased_at + p_lease_max THEN 4
                         WHEN v_now + u.lease < m.visible_at THEN 1
                         ELSE 0 END
               FROM unnest(v_partitions, p_positions, p_receipts, p_lease, p_retention, p_round, v_codes) WITH ORDINALITY
@@ -488,7 +546,8 @@ BEGIN
              ORDER BY u.number);
         UPDATE penstock.message m SET visible_at = v_now + u.lease
           FROM unnest(v_partitions, p_positions, p_lease, p_round, v_codes) u(partition, position, lease, round, code)
-         WHERE u.round = v_round AND u.code <= 1 AND m.partition = u.partition AND m.position = u.position;
+         WHERE u.round = v_round AND u.code <= 1 AND m.partition = u.partition AND m.position = u.position
+           AND (u.lease > 0 OR m.visible_at > v_now);
     END LOOP;
     PERFORM penstock.keep_codes(p_key, v_now + p_window, v_codes);
     RETURN v_codes;
@@ -528,7 +587,7 @@ BEGIN
           LEFT JOIN penstock.message m ON m.partition = u.partition AND m.position = u.position
          ORDER BY u.number);
     UPDATE penstock.message m
-       SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1, leased_at = NULL,
+       SET visible_at = v_now, receipt = m.receipt + 1, receive_count = m.receive_count - 1,
            first_received_at = CASE WHEN m.receive_count > 1 THEN m.first_received_at END
       FROM unnest(v_partitions, p_positions, v_codes) u(partition, position, code)
      WHERE u.code = 0 AND m.partition = u.partition AND m.position = u.position;

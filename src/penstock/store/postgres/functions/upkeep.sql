@@ -98,11 +98,16 @@ BEGIN
                    count(*) FILTER (WHERE m.visible_at > v_now AND m.receipt = 0)
               FROM penstock.fifo_message m WHERE m.partition = v_queue.partition;
     ELSE
-        -- What is visible, mostly, is counted in the index alone.
+        -- Mostly counted in the index alone.
         RETURN QUERY
-            SELECT (SELECT count(*) FROM penstock.message m WHERE m.due_partition = v_queue.partition AND m.visible_at <= v_now),
-                   count(*) FILTER (WHERE m.receipt > 0), count(*) FILTER (WHERE m.receipt = 0)
-              FROM penstock.message m WHERE m.due_partition = v_queue.partition AND m.visible_at > v_now;
+            SELECT (SELECT count(*) FROM penstock.message m
+                     WHERE m.due_partition = v_queue.partition AND m.returned AND m.visible_at <= v_now)
+                   + (SELECT count(*) FROM penstock.message m
+                       WHERE m.due_partition = v_queue.partition AND NOT m.returned AND m.visible_at <= v_now),
+                   (SELECT count(*) FROM penstock.message m
+                     WHERE m.due_partition = v_queue.partition AND m.returned AND m.visible_at > v_now),
+                   (SELECT count(*) FROM penstock.message m
+                     WHERE m.due_partition = v_queue.partition AND NOT m.returned AND m.visible_at > v_now);
     END IF;
 END $$;
 
@@ -122,22 +127,32 @@ CREATE OR REPLACE FUNCTION penstock.floor_horizon() RETURNS bigint LANGUAGE sql 
      WHERE a.datname = current_database() AND a.application_name = 'penstock' AND a.backend_type = 'client backend'
 $$;
 
--- Step two.
-CREATE OR REPLACE FUNCTION penstock.floors(p_horizon bigint, p_partitions int[], p_fifo boolean[], p_floors bigint[]) RETURNS bigint[]
+-- Step two. Messages of standard queues have two floors: those never received, and those that came back.
+CREATE OR REPLACE FUNCTION penstock.floors(
+    p_horizon bigint, p_partitions int[], p_fifo boolean[], p_floors bigint[], p_returned_floors bigint[]
+) RETURNS TABLE (floor bigint, returned_floor bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $$
 BEGIN
-    RETURN ARRAY(
+    RETURN QUERY
         SELECT least(p_horizon, CASE WHEN u.fifo THEN
                    (SELECT g.ready_at FROM penstock.fifo_group g
                      WHERE g.due_partition = u.partition AND g.ready_at >= u.floor AND g.ready_at < p_horizon
                      ORDER BY g.ready_at LIMIT 1)
                ELSE
                    (SELECT m.visible_at FROM penstock.message m
-                     WHERE m.due_partition = u.partition AND m.visible_at >= u.floor AND m.visible_at < p_horizon
+                     WHERE m.due_partition = u.partition AND NOT m.returned
+                       AND m.visible_at >= u.floor AND m.visible_at < p_horizon
+                     ORDER BY m.visible_at LIMIT 1)
+               END),
+               least(p_horizon, CASE WHEN NOT u.fifo THEN
+                   (SELECT m.visible_at FROM penstock.message m
+                     WHERE m.due_partition = u.partition AND m.returned
+                       AND m.visible_at >= u.returned_floor AND m.visible_at < p_horizon
                      ORDER BY m.visible_at LIMIT 1)
                END)
-          FROM unnest(p_partitions, p_fifo, p_floors) WITH ORDINALITY u(partition, fifo, floor, number)
-         ORDER BY u.number);
+          FROM unnest(p_partitions, p_fifo, p_floors, p_returned_floors) WITH ORDINALITY
+               u(partition, fifo, floor, returned_floor, number)
+         ORDER BY u.number;
 END $$;
