@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar, Self
 
 from penstock.domain.errors import PenstockError
 
@@ -12,27 +11,15 @@ class JobError(PenstockError):
     """A fault of a caller of the job service."""
 
 
-class _Missing(JobError):
-    """Something is not there; or the caller must not see it, which is told in the same words."""
+class JobDoesNotExist(JobError):
+    """No job has this id, or it was finished and forgotten; or the caller must not see it, which reads the same."""
 
-    _noun: ClassVar[str]
-
-    @classmethod
-    def named(cls, name: str) -> Self:
-        """Say that nothing has this name."""
-        return cls(f"There is no {cls._noun} {name!r}.")
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"There is no job {job_id!r}.")
 
 
-class JobDoesNotExist(_Missing):
-    """No job has this id, or it was finished and forgotten."""
-
-    _noun = "job"
-
-
-class JobQueueDoesNotExist(_Missing):
+class JobQueueDoesNotExist(JobError):
     """No job queue has this name."""
-
-    _noun = "job queue"
 
 
 class JobQueueExists(JobError):
@@ -100,20 +87,22 @@ class TooManyEvents(JobError):
     """The job has as many events as its queue allows."""
 
 
-class ScheduleDoesNotExist(_Missing):
-    """No schedule has this name."""
+class ScheduleDoesNotExist(JobError):
+    """No schedule has this name; or the caller must not see it, which reads the same."""
 
-    _noun = "schedule"
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no schedule {name!r}.")
 
 
 class ScheduleInvalid(JobError):
     """The cron expression, the time zone or the interval makes no sense."""
 
 
-class OperationDoesNotExist(_Missing):
-    """No operation has this id."""
+class OperationDoesNotExist(JobError):
+    """No operation has this id; or the caller must not see it, which reads the same."""
 
-    _noun = "operation"
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(f"There is no operation {operation_id!r}.")
 
 
 class StreamDoesNotExist(JobError):

@@ -113,3 +113,11 @@ async def test_a_filter_by_a_hidden_queue_is_refused_whether_there_is_one_or_not
     there, nowhere = [await connect(BILLING).get(f"/v1/jobs?queue={name}") for name in (HIDDEN, "nowhere")]
     assert there.status_code == nowhere.status_code == 403
     assert there.text.replace(HIDDEN, "nowhere") == nowhere.text
+
+
+async def test_a_refusal_to_replace_a_schedule_does_not_name_its_queue(connect: Connect) -> None:
+    schedule = {"job": {"task": "x"}, "cron": "@daily"}
+    await connect(ADMIN).put("/v1/schedules/nightly", json={**schedule, "queue": HIDDEN})
+    answer = await connect(BILLING).put("/v1/schedules/nightly", json={**schedule, "queue": "billing.eu"})
+    assert answer.status_code == 403
+    assert HIDDEN not in answer.text

@@ -190,7 +190,7 @@ async def visible_job(looking: Looking, call: Call, job_id: str) -> Job:
     """Find a job; one that the caller must not see is not there."""
     job = await looking.job(job_id)
     if not call.caller.sees(job.tenant) or not call.caller.sees_queue(job.queue):
-        raise JobDoesNotExist.named(job_id)
+        raise JobDoesNotExist(job_id)
     return job
 
 
@@ -202,7 +202,7 @@ def read_id(call: Call) -> str:
     except ValueError:
         known = ""
     if known != text:
-        raise JobDoesNotExist.named(text)
+        raise JobDoesNotExist(text)
     return text
 
 

@@ -182,7 +182,7 @@ class OperationRoutes:
     async def _visible(self, call: Call) -> Operation:
         operation = await self._operations.operation(call.path["id"])
         if not call.caller.sees_queue(operation.queue):
-            raise OperationDoesNotExist.named(operation.id)
+            raise OperationDoesNotExist(operation.id)
         return operation
 
     async def _cancel(self, call: Call) -> Response:

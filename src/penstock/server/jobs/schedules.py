@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.domain.errors import AccessDenied
 from penstock.domain.job_errors import ScheduleDoesNotExist
 from penstock.server.jobs.call import Call, Route, answer_json, no_blank, whole_number
 from penstock.server.jobs.queues import PAGE, PAGE_OF_NAMES
@@ -86,9 +87,10 @@ class ScheduleRoutes:
 
     async def _saved(self, call: Call, name: str, given: shapes.ScheduleChange) -> Response:
         call.caller.need_queue(given.queue)
-        # Nor is a schedule of another's queue theirs to replace.
+        # Nor is a schedule of a queue that they do not see theirs to replace, or to learn the queue of.
         with contextlib.suppress(ScheduleDoesNotExist):
-            call.caller.need_queue((await self._schedules.find(name)).queue)
+            if not call.caller.sees_queue((await self._schedules.find(name)).queue):
+                raise AccessDenied(f"The token is not for the schedule {name!r}.")
         request = shapes.job_request(given.job)
         request = msgspec.structs.replace(request, tenant=call.caller.tenant_for(request.tenant))
         schedule = await self._schedules.save(
@@ -119,7 +121,7 @@ class ScheduleRoutes:
     async def _visible(self, call: Call) -> Schedule:
         schedule = await self._schedules.find(call.path["name"])
         if not call.caller.sees_queue(schedule.queue):
-            raise ScheduleDoesNotExist.named(schedule.name)
+            raise ScheduleDoesNotExist(schedule.name)
         return schedule
 
     async def _delete(self, call: Call) -> Response:

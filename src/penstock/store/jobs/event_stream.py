@@ -59,7 +59,7 @@ def publish(tx: Tx, lease: Lease, event_id: str, kind: str, data: bytes) -> Scri
         raise JobInvalid(f"The id of an event does not begin with {OWN_ID!r}.")
     rows = yield "job_to_publish", (lease.job_id,)
     if not rows:
-        raise JobDoesNotExist.named(lease.job_id)
+        raise JobDoesNotExist(lease.job_id)
     job = _Published(rows[0])
     # Looked for under the job's lock, or a repetition could miss what the first call is about to write.
     for row in (yield "event_by_id", (job.position, event_id)):
@@ -83,7 +83,7 @@ def read(_tx: Tx, job_id: str, after: int, limit: int) -> Script[Events]:
     """Read a stretch of a job's events."""
     rows = yield "job_with_events", (job_id,)
     if not rows:
-        raise JobDoesNotExist.named(job_id)
+        raise JobDoesNotExist(job_id)
     position, state, last = rows[0]
     # Up to the last that there was when the state was read: that of a terminal event must not come before it.
     events = [_event(row) for row in (yield "events_after", (position, after, last, limit))]

@@ -75,7 +75,7 @@ def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:
 def _load_one(tx: Tx, around: Surroundings, job_id: str) -> Script[tuple[Changes, JobRecord]]:
     changes, jobs = yield from load(tx, around, [job_id])
     if job_id not in jobs:
-        raise JobDoesNotExist.named(job_id)
+        raise JobDoesNotExist(job_id)
     job = jobs[job_id]
     if job.state in IN_FLIGHT:
         lapse(changes, job, tx.now_ms)

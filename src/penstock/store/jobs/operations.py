@@ -95,7 +95,7 @@ def find(_tx: Tx, operation_id: str) -> Script[Operation]:
     """Find an operation."""
     rows = yield "operation_by_id", (operation_id,)
     if not rows:
-        raise OperationDoesNotExist.named(operation_id)
+        raise OperationDoesNotExist(operation_id)
     return _operation(rows[0])
 
 

@@ -30,7 +30,7 @@ def find(_tx: Tx, name: str) -> Script[JobQueue]:
     """Find a queue by its name."""
     rows = yield "queue_named", (name,)
     if not rows:
-        raise JobQueueDoesNotExist.named(name)
+        raise _missing(name)
     return queue_of(rows[0])
 
 
@@ -38,7 +38,7 @@ def keep(_tx: Tx, name: str) -> Script[JobQueue]:
     """Find a queue by its name, and keep it from being deleted until this transaction is over."""
     rows = yield "queue_kept", (name,)
     if not rows:
-        raise JobQueueDoesNotExist.named(name)
+        raise _missing(name)
     return queue_of(rows[0])
 
 
@@ -55,7 +55,8 @@ def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: boo
     rows = yield "save_queue", (queue.id, queue.revision, encode_settings(settings), int(paused))
     if not rows:
         return (yield from _saved_before(queue, settings, paused=paused))
-    yield from _widen(tx, queue, settings)
+    if settings is not queue.settings:
+        yield from _widen(tx, queue, settings)
     if not paused:
         # It may have been paused, or a breaker may have gone: whoever waits has a look.
         by_state = yield from _by_state(queue)
@@ -66,8 +67,8 @@ def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: boo
 
 def _widen(tx: Tx, queue: JobQueue, settings: JobQueueSettings) -> Script[None]:
     """Let those go who have a place by the new width of their key."""
-    before, after = queue.settings.lanes, settings.lanes
-    keys = [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    # What the caller knows of the settings before may be out of date, so they are not compared.
+    keys = queue.settings.lanes.keys() | settings.lanes.keys()
     if keys:
         lanes = yield from lock_lanes_by_key(queue.id, keys)
         for lane in lanes:
@@ -79,7 +80,7 @@ def _saved_before(queue: JobQueue, settings: JobQueueSettings, *, paused: bool) 
     """Tell a repetition, which finds the queue as it was to be, from a change by somebody else."""
     rows = yield "queue_numbered", (queue.id,)
     if not rows:
-        raise JobQueueDoesNotExist.named(queue.name)
+        raise _missing(queue.name)
     now = queue_of(rows[0])
     repeated = now.revision == queue.revision + 1 and now.settings == settings and now.paused == paused
     return now if repeated else None
@@ -123,3 +124,7 @@ def queue_of(row: Row) -> JobQueue:
         revision=revision,
         created_at_ms=created_at_ms,
     )
+
+
+def _missing(name: str) -> JobQueueDoesNotExist:
+    return JobQueueDoesNotExist(f"There is no job queue {name!r}.")

@@ -60,15 +60,13 @@ def job(_tx: Tx, around: Surroundings, job_id: str) -> Script[Job]:
     """Read one job with its attempts."""
     rows = yield "job_by_id", (job_id,)
     if not rows:
-        raise JobDoesNotExist.named(job_id)
+        raise JobDoesNotExist(job_id)
     position = rows[0][0]
     attempts = yield "attempts_of", (position, around.limits.attempts_shown_max)
     return job_of(rows[0], tuple(attempt_of(row) for row in reversed(attempts)))
 
 
-def page(
-    tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: int, bytes_max: int = PAGE_BYTES_MAX
-) -> Script[Found]:
+def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: int, bytes_max: int) -> Script[Found]:
     """Look for jobs below a position, the newest first, among a bounded number of them."""
     sources = yield from _sources(tx, wanted)
     floor: int | None = None
@@ -87,7 +85,8 @@ def page(
     shown, bytes_left = yield from within_bytes(positions, bytes_max)
     rows = yield "jobs_at", (listed(shown),)
     jobs = sorted((job_of(row) for row in rows), key=lambda job: job.position, reverse=True)
-    return Found(jobs, shown[-1] if len(shown) < len(positions) or len(shown) == limit else floor, bytes_left)
+    cut_off = len(shown) < len(positions) or len(shown) == limit
+    return Found(jobs, shown[-1] if cut_off else floor, bytes_left)
 
 
 def _sources(tx: Tx, wanted: JobFilter) -> Script[list[Source]]:

@@ -31,7 +31,7 @@ def report(tx: Tx, around: Surroundings, reports: Sequence[Report]) -> Script[li
     for one in reports:
         job = jobs.get(one.lease.job_id)
         if job is None:
-            answers.append(JobDoesNotExist.named(one.lease.job_id))
+            answers.append(JobDoesNotExist(one.lease.job_id))
             continue
         if job.state in (JobState.OFFERED, JobState.RUNNING):
             lapse(changes, job, tx.now_ms)

@@ -45,7 +45,7 @@ def find(_tx: Tx, name: str) -> Script[Schedule]:
     """Find a schedule by its name."""
     rows = yield "schedule_named", (name,)
     if not rows:
-        raise ScheduleDoesNotExist.named(name)
+        raise ScheduleDoesNotExist(name)
     return _schedule(rows[0])
 
 
@@ -61,7 +61,7 @@ def delete(_tx: Tx, name: str, met: set[str]) -> Script[None]:
     if rows:
         met.add(name)
     elif name not in met:
-        raise ScheduleDoesNotExist.named(name)
+        raise ScheduleDoesNotExist(name)
 
 
 def fire(tx: Tx, around: Surroundings) -> Script[int | None]:
