@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import fnmatch
-import functools
-import re
 from typing import Any
 
 import msgspec
 
 from penstock.domain.errors import PolicyInvalid
+from penstock.domain.glob import ANYTHING, matches
 
 PATTERNS_MAX = 200
 _ARN_PARTS = 6
-_COMPILED_MAX = 4_096
-ANYTHING = "*"
 
 
 class Patterns(msgspec.Struct, frozen=True):
@@ -26,17 +22,6 @@ class Patterns(msgspec.Struct, frozen=True):
     def match(self, text: str) -> bool:
         """Tell whether `text` matches."""
         return any(matches(pattern, text) for pattern in self.texts) != self.negated
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Tell whether one text is like one pattern."""
-    return pattern in {ANYTHING, text} or _compiled(pattern).match(text) is not None
-
-
-@functools.lru_cache(maxsize=_COMPILED_MAX)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # `fnmatch` writes expressions that never backtrack over more than one star. Its brackets mean nothing here.
-    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
 
 
 def parse_patterns(statement: dict[str, Any], element: str, *, lower: bool = False) -> Patterns:

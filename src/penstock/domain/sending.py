@@ -33,7 +33,8 @@ _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)")
 _ATTRIBUTE_NAME_RESERVED = ("aws.", "amazon.")
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..{1,249})?")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# Each digit has one place only, or a long number that is none would take time in the square of its length.
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -155,6 +155,13 @@ def test_names_of_attributes_hold_letters_and_digits_of_any_script(name: str) ->
     assert list(accepted(queue(), attributes={name: Attribute("String", "x")}).attributes) == [name]
 
 
+@pytest.mark.parametrize("number", ["1" * 1_000_000 + "x", "1" * 500_000 + "." + "1" * 500_000 + "x"])
+def test_a_long_number_that_is_none_is_refused_at_once(number: str) -> None:
+    """Twenty thousand digits took twelve seconds once, and these would have taken hours."""
+    with pytest.raises(InvalidParameter, match="to a number"):
+        accepted(queue(), attributes={"n": Attribute("Number", number)})
+
+
 def test_no_more_than_ten_attributes() -> None:
     many = {f"a{i}": Attribute("String", "x") for i in range(11)}
     with pytest.raises(InvalidParameter):
