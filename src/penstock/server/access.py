@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.domain.errors import AccessDenied, PenstockError, PolicyInvalid, QueueDoesNotExist
 from penstock.domain.policy import Asked, Policy, Principal, Verdict, judge, parse_queue_policy
+from penstock.domain.policy_actions import OWN_ACCOUNT_ONLY, SINGLES
 from penstock.domain.queue import QueueName
 from penstock.server.sqs_operations.call import Caller
 from penstock.server.sqs_operations.moves import queue_of_arn
@@ -25,31 +26,6 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "anonymous"
 """How receivers are told of a sender who need not say who they are."""
-
-_SINGLES = {
-    "SendMessageBatch": "SendMessage",
-    "DeleteMessageBatch": "DeleteMessage",
-    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
-}
-"""What a batch does is allowed by the name of what it does many times."""
-
-_OWN_ACCOUNT_ONLY = frozenset(
-    {
-        "AddPermission",
-        "CancelMessageMoveTask",
-        "CreateQueue",
-        "DeleteQueue",
-        "ListMessageMoveTasks",
-        "ListQueues",
-        "ListQueueTags",
-        "RemovePermission",
-        "SetQueueAttributes",
-        "StartMessageMoveTask",
-        "TagQueue",
-        "UntagQueue",
-    }
-)
-"""What no queue policy can allow another account, as on AWS."""
 
 _REPAIR = "SetQueueAttributes"
 ALLOWED_REMEMBERED_MAX = 10_000
@@ -109,7 +85,7 @@ class Access:
     async def _needed(self, call: Call, operation: str, shape: Any) -> list[tuple[str, QueueName]]:  # noqa: ANN401 - as above
         """List the actions that an operation comes to, and on which queues."""
         caller = call.caller
-        action = _SINGLES.get(operation, operation)
+        action = SINGLES.get(operation, operation)
         match operation:
             case "CreateQueue" | "GetQueueUrl" | "ListQueues":
                 # All queues together are the one without a name.
@@ -147,7 +123,7 @@ class Access:
         principal = Principal() if key is None else key.principal
         asked = Asked(principal, f"sqs:{action}", queue.arn, self._facts(caller, principal))
         verdict = judge(asked, owner=queue.account, of_user=Policy() if key is None else key.policy, of_queue=of_queue)
-        if verdict is Verdict.ALLOWED and caller.account != queue.account and action in _OWN_ACCOUNT_ONLY:
+        if verdict is Verdict.ALLOWED and caller.account != queue.account and action in OWN_ACCOUNT_ONLY:
             verdict = Verdict.NOT_ALLOWED_BY_QUEUE
         if verdict is not Verdict.ALLOWED:
             raise _refusal(asked, verdict)

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.domain.errors import InvalidParameter, MissingParameter, OverLimit
-from penstock.wire.sqs.operations import OPERATIONS
+from penstock.domain.policy_actions import ACTIONS, OWN_ACCOUNT_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,12 @@ def _check(label: str, accounts: Sequence[str], actions: Sequence[str]) -> None:
         if not _ACCOUNT.fullmatch(account):
             raise InvalidParameter(f"Value {account} for parameter PrincipalId is invalid. Reason: Unable to verify.")
     for action in actions:
-        if action != _ANY_ACTION and action not in OPERATIONS:
+        if action in OWN_ACCOUNT_ONLY:
+            raise InvalidParameter(
+                f"Value SQS:{action} for parameter ActionName is invalid. "
+                "Reason: Only the queue owner is allowed to invoke this action."
+            )
+        if action != _ANY_ACTION and action not in ACTIONS:
             raise InvalidParameter(
                 f"Value SQS:{action} for parameter ActionName is invalid. "
                 "Reason: Please refer to the appropriate WSDL for a list of valid actions."
