@@ -156,12 +156,18 @@ def _check_value(name: str, attribute: Attribute) -> None:
     if attribute.data_type.startswith("Number") and not _NUMBER.fullmatch(str(attribute.value)):
         message = f"Can't cast the value of message (user) attribute '{name}' to a number."
         raise InvalidParameter(message)
+    check_text(attribute.data_type)
     if isinstance(attribute.value, str):
-        try:
-            check_body(attribute.value)
-        except InvalidMessageContents as invalid:
-            # SQS keeps that name for bodies.
-            raise InvalidParameter(invalid.reason) from None
+        check_text(attribute.value)
+
+
+def check_text(text: str) -> None:
+    """Refuse text that is no body but travels with one, for the characters that a body cannot hold."""
+    try:
+        check_body(text)
+    except InvalidMessageContents as invalid:
+        # SQS keeps that name for bodies.
+        raise InvalidParameter(invalid.reason) from None
 
 
 def check_entry_ids(ids: Sequence[str], limits: Limits) -> None:

@@ -135,6 +135,7 @@ def test_groups_are_short_and_printable(token: str) -> None:
         ("a", Attribute("Binary", "x")),
         ("a", Attribute("Number", "seven")),
         ("a", Attribute("String", "\x00")),
+        ("a", Attribute("String.\x00", "x")),
     ],
 )
 def test_bad_message_attributes_are_refused(name: str, attribute: Attribute) -> None:

@@ -41,7 +41,13 @@ class Call(msgspec.Struct):
     @property
     def attempt(self) -> bytes | None:
         """The key that a retry of this request shares with it, if its SDK marks retries."""
-        return request_attempt(self.caller.identity, self.operation, self.request)
+        region = self.caller.region
+        return request_attempt(
+            self.caller.identity,
+            self.operation,
+            self.request,
+            region="" if region == self.place.region else region,
+        )
 
     def queue(self, url: str | None) -> QueueName:
         """Tell which queue is meant: the one that the URL names, or the one at whose address the request arrived."""
