@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from penstock.domain.errors import MissingParameter, QueueDoesNotExist
+from penstock.domain.queue import QueueName
 from penstock.wire.http import Request
 from penstock.wire.sqs.attempts import request_attempt
 from penstock.wire.sqs.errors import QUEUE_DOES_NOT_EXIST, AddressInvalid
 from penstock.wire.sqs.names import parse_queue_url, queue_url
-
-if TYPE_CHECKING:
-    from penstock.domain.queue import QueueName
 
 _HOST_IF_UNKNOWN = "localhost"
 
@@ -37,6 +35,8 @@ class Call(msgspec.Struct):
     place: Place
     in_query: bool
     undelivered: Callable[[], Awaitable[None]] | None = None
+    destinations: Collection[QueueName] | None = None
+    """Where the caller may send messages that are moved back to where they came from; None is anywhere."""
 
     @property
     def attempt(self) -> bytes | None:
