@@ -153,7 +153,6 @@ class Queues:
 
     async def tag(self, name: QueueName, tags: Mapping[str, str]) -> Queue:
         """Add tags, replacing those of the same key."""
-
         _check_tags(tags)
 
         def merged(queue: Queue) -> Mapping[str, str]:
@@ -202,14 +201,17 @@ class Queues:
         raise StoreUnavailable(f"Others changed {name.arn} every time that it was to be changed here.")
 
     async def _check_redrive(self, name: QueueName, attributes: QueueAttributes, policy: str) -> None:
-        """Refuse a dead-letter queue that does not exist or does not want this queue's dead letters."""
+        """Refuse a dead-letter queue that does not exist or does not want this queue's dead letters.
+
+        It may be the queue itself.
+        """
         if attributes.redrive is None:
             return
         try:
             target = await self.find(attributes.redrive.dead_letter_queue)
         except QueueDoesNotExist:
             raise refuse_redrive(policy, "Dead letter target does not exist.") from None
-        allow = target.attributes.redrive_allow
+        allow = (attributes if target.name == name else target.attributes).redrive_allow
         if allow is not None and not allow.allows(name):
             raise refuse_redrive(policy, "The dead-letter queue's RedriveAllowPolicy does not allow this source queue.")
 

@@ -222,8 +222,6 @@ def _check_target(name: QueueName, attributes: QueueAttributes, policy: str) -> 
     """Refuse a dead-letter queue that this queue can never have."""
     assert attributes.redrive is not None
     target = attributes.redrive.dead_letter_queue
-    if target == name:
-        raise refuse_redrive(policy, "A queue cannot be its own dead-letter queue.")
     if target.fifo != name.fifo:
         raise refuse_redrive(policy, "The dead-letter queue must be of the same type as the source queue.")
     if target.account != name.account:

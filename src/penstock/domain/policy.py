@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -197,8 +198,7 @@ def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Make an object of its members. Readers disagree about which of two members of one name counts."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        seen: set[str] = set()
-        repeated = next(name for name, _ in pairs if name in seen or seen.add(name))
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise PolicyInvalid(f"The policy has two members {repeated!r} in one object.")
     return members
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from penstock.server.sqs import SqsEndpoint
+from penstock.testing import ManualClock
 from penstock.wire.http import Request, Response
 from tests.support.sqs_client import Client, Refusal, respond
 
@@ -101,6 +102,7 @@ async def test_receipt_handles_are_standard_base64(client: Client) -> None:
 async def test_handles_of_an_earlier_version_stay_valid(client: Client) -> None:
     """They were in the alphabet for URLs."""
     url = await client.create("orders")
+    older = ""
     for _ in range(100):
         await client.call("SendMessage", QueueUrl=url, MessageBody="a")
         [message] = await client.receive(url)
@@ -159,15 +161,15 @@ async def test_a_queue_keeps_a_policy_with_any_resource_or_none(client: Client, 
     assert told["Attributes"]["Policy"] == policy
 
 
-STATEMENT = '"Principal":"*","Action":"sqs:SendMessage","Resource":"*"'
+STATEMENT = '{"Statement":[{"Effect":"Allow","Principal":"*","Action":"sqs:SendMessage","Resource":"*"}]}'
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        '{"Statement":[{"Effect":[],%s}]}' % STATEMENT,
-        '{"Statement":[{"Effect":"Allow","Effect":"Deny",%s}]}' % STATEMENT,
-        '{"Statement":[{"Effect":"Deny",%s}]}' % STATEMENT.replace("Send", "Sned"),
+        STATEMENT.replace('"Allow"', "[]"),
+        STATEMENT.replace('"Allow"', '"Allow","Effect":"Deny"'),
+        STATEMENT.replace("Send", "Sned"),
         "[" * 9_000,
         '{"Statement":' * 2_000,
         '{"Statement":[],"Id":"\\ud800","Version":"\\ud800"}',
@@ -187,8 +189,8 @@ async def test_a_policy_that_cannot_be_enforced_is_refused(client: Client, polic
         "[" * 9_000,
         '{"a":' * 9_000,
         '{"maxReceiveCount":"\\ud800","deadLetterTargetArn":"a"}',
-        '{"maxReceiveCount":%s,"deadLetterTargetArn":"a"}' % ("9" * 5_000),
-        '{"maxReceiveCount":1,"deadLetterTargetArn":"%s\\u0000"}' % ORDERS,
+        '{"maxReceiveCount":' + "9" * 5_000 + ',"deadLetterTargetArn":"a"}',
+        '{"maxReceiveCount":1,"deadLetterTargetArn":"' + ORDERS + '\\u0000"}',
         '{"maxReceiveCount":1,"deadLetterTargetArn":[]}',
     ],
     ids=["brackets", "braces", "surrogate", "digits", "nul", "list"],
@@ -284,3 +286,48 @@ async def test_tags_are_of_the_characters_that_aws_takes(client: Client, tags: d
         await client.call("TagQueue", QueueUrl=url, Tags=tags)
     await client.call("TagQueue", QueueUrl=url, Tags={"Größe / 1.2_3:=+-@": "四 5"})
     assert await client.call("ListQueueTags", QueueUrl=url) == {"Tags": {"Größe / 1.2_3:=+-@": "四 5"}}
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_a_queue_may_be_its_own_dead_letter_queue(client: Client, clock: ManualClock, name: str) -> None:
+    url = await client.create(name)
+    arn = ORDERS.replace("orders", name)
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}, separators=(",", ":"))
+    await client.call("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": policy})
+    told = await client.call("GetQueueAttributes", QueueUrl=url, AttributeNames=["RedrivePolicy"])
+    assert told["Attributes"]["RedrivePolicy"] == policy
+    assert await client.call("ListDeadLetterSourceQueues", QueueUrl=url) == {"queueUrls": [url]}
+    in_group = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if name.endswith(".fifo") else {}
+    sent = await client.call("SendMessage", QueueUrl=url, MessageBody="a", **in_group)
+    for count in range(1, 4):
+        [message] = await client.receive(url, AttributeNames=["All"], VisibilityTimeout=1)
+        assert message["MessageId"] == sent["MessageId"]
+        assert message["Attributes"]["ApproximateReceiveCount"] == str(count)
+        assert message["Attributes"].get("DeadLetterQueueSourceArn") == (None if count == 1 else arn)
+        await clock.advance(seconds=1)
+
+
+async def test_a_queue_that_takes_no_dead_letters_takes_none_of_its_own(client: Client) -> None:
+    url = await client.create("orders")
+    redrive = json.dumps({"deadLetterTargetArn": ORDERS, "maxReceiveCount": 1})
+    allow = json.dumps({"redrivePermission": "denyAll"})
+    with pytest.raises(Refusal, match="does not allow this source queue"):
+        await client.call(
+            "SetQueueAttributes", QueueUrl=url, Attributes={"RedriveAllowPolicy": allow, "RedrivePolicy": redrive}
+        )
+
+
+async def test_dead_letters_of_such_a_queue_cannot_be_moved_back_to_it(client: Client) -> None:
+    """As if it were named as the destination: the task would not come to an end."""
+    url = await client.create("orders")
+    redrive = json.dumps({"deadLetterTargetArn": ORDERS, "maxReceiveCount": 1})
+    await client.call("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": redrive})
+    for destination in ({}, {"DestinationArn": ORDERS}):
+        with pytest.raises(Refusal, match="Source queue arn and destination queue arn cannot be the same"):
+            await client.call("StartMessageMoveTask", SourceArn=ORDERS, **destination)
+    await client.create("others")
+    others = ORDERS.replace("orders", "others")
+    assert await client.call("StartMessageMoveTask", SourceArn=ORDERS, DestinationArn=others)

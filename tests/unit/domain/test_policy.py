@@ -51,7 +51,7 @@ SERVICE_ROLE = """
 """
 
 
-def rule(effect: str = "Allow", action: Any = "sqs:*", resource: Any = "*", **more: Any) -> dict[str, Any]:
+def rule(effect: Any = "Allow", action: Any = "sqs:*", resource: Any = "*", **more: Any) -> dict[str, Any]:
     return {"Effect": effect, "Action": action, "Resource": resource, **more}
 
 

@@ -26,7 +26,7 @@ def request_attempt(caller: str, operation: str, request: Request, *, region: st
     # No header can hold a NUL, so it is clear where the body begins.
     said = f"{caller}\0{operation}\0{invocation_id}\0"
     if path == "/" and not region and not (body and query):
-        # Most requests are such. Their keys stay as earlier versions made them, for retries that meet an updated server.
+        # Most requests are such. Their keys stay as earlier versions made them: a retry may meet an updated server.
         said = f"request\0{said}{query}"
     else:
         said = f"request at\0{region}\0{said}{len(path)}\0{len(query)}\0{path}{query}"

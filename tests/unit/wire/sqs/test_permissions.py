@@ -67,14 +67,12 @@ REFUSED: list[tuple[dict[str, Any], type[PenstockError], str]] = [
     (
         {"actions": ["SendMessageBatch"]},
         InvalidParameter,
-        "Value SQS:SendMessageBatch for parameter ActionName is invalid. "
-        "Reason: Please refer to the appropriate WSDL for a list of valid actions.",
+        "Value SQS:SendMessageBatch for parameter ActionName is invalid. Reason: Please refer to the appropriate WSDL",
     ),
     (
         {"actions": ["SendMessage", "DeleteQueue"]},
         InvalidParameter,
-        "Value SQS:DeleteQueue for parameter ActionName is invalid. "
-        "Reason: Only the queue owner is allowed to invoke this action.",
+        "Value SQS:DeleteQueue for parameter ActionName is invalid. Reason: Only the queue owner is allowed to invoke",
     ),
     ({"actions": ["SendMessage"] * 8}, OverLimit, "8 Actions were found, maximum allowed is 7."),
     ({"accounts": ["111122223333"] * 51}, OverLimit, "51 Principals were found, maximum allowed is 50."),
