@@ -289,3 +289,95 @@ async def test_a_deleted_dead_letter_queue_made_again_takes_dead_letters(store: 
     assert await lease_bodies(store, queue) == []
     assert await lease_bodies(store, await store.find_queue(queue_name("dead"))) == ["a"]
     assert await counts(store, again) == (0, 1, 0)
+
+
+# -- a queue that is its own dead-letter queue ----------------------------------------------------
+
+
+async def make_own(store: Store, name: str, *, after: int) -> Queue:
+    """Make a queue whose dead letters stay in it."""
+    return await make_queue(store, name, redrive=dead_letters_to(name, after=after))
+
+
+@on_both_kinds
+@pytest.mark.parametrize("after", [1, 2])
+async def test_a_dead_letter_of_its_own_queue_comes_back_as_the_same_message(
+    store: Store, clock: ManualClock, reopen: Reopen, name: str, after: int
+) -> None:
+    """In the receive that finds it, which counts it as received in that queue for the first time."""
+    queue = await make_own(store, name, after=after)
+    [sent] = await send(store, queue, "a", group="tenant", trace_header="Root=1")
+    seen = []
+    for _ in range(3 * after):
+        [message] = await let_lapse(store, clock, queue)
+        assert (message.message_id, message.body, message.group) == (sent.message_id, "a", "tenant")
+        assert message.trace_header == "Root=1"
+        seen.append((message.receive_count, message.dead_letter_source is not None))
+    assert seen == [(count, count > after) for count in range(1, 3 * after + 1)]
+    store = await reopen()
+    assert await counts(store, queue) == (1, 0, 0)
+    [message] = await lease(store, queue)
+    assert message.dead_letter_source == queue.name.arn
+    assert await delete(store, queue, message) == [None]
+    assert await counts(store, queue) == (0, 0, 0)
+
+
+@on_both_kinds
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("count", [1, 3, 10])
+async def test_no_message_of_such_a_queue_is_lost_or_doubled(
+    store: Store, clock: ManualClock, name: str, groups: int, count: int
+) -> None:
+    queue = await make_own(store, name, after=1)
+    sent = [(await send(store, queue, str(number), group=f"g{number % groups}"))[0].message_id for number in range(9)]
+    leases: dict[str, int] = dict.fromkeys(sent, 0)
+    for _ in range(40):
+        leased = await lease(store, queue, count, lease_ms=1_000)
+        ids = [message.message_id for message in leased]
+        assert leased
+        assert len(set(ids)) == len(ids)
+        for message in leased:
+            leases[message.message_id] += 1
+            assert message.receive_count == leases[message.message_id]
+        assert await counts(store, queue) == (9 - len(ids), len(ids), 0)
+        await clock.advance(seconds=1)
+    done = []
+    while leased := await lease(store, queue, count):
+        assert await delete(store, queue, *leased) == [None] * len(leased)
+        done += [message.message_id for message in leased]
+    assert sorted(done) == sorted(sent)
+    assert await counts(store, queue) == (0, 0, 0)
+
+
+async def test_messages_without_a_group_stay_in_such_a_queue_too(store: Store, clock: ManualClock) -> None:
+    queue = await make_own(store, "orders", after=1)
+    await send(store, queue, *map(str, range(20)))
+    for _ in range(5):
+        assert len(await let_lapse(store, clock, queue)) == 10
+        assert sum(await counts(store, queue)) == 20
+    received = []
+    while leased := await lease(store, queue):
+        received += bodies(leased)
+    assert sorted(received, key=int) == [str(number) for number in range(20)]
+
+
+async def test_dead_letters_of_a_group_go_to_its_end_in_a_fifo_queue_of_their_own(
+    store: Store, clock: ManualClock
+) -> None:
+    queue = await make_own(store, "orders.fifo", after=1)
+    await send(store, queue, "a", "b", "c")
+    assert bodies(await let_lapse(store, clock, queue, 1)) == ["a"]
+    leased = await lease(store, queue)
+    assert bodies(leased) == ["b", "c", "a"]
+    sequences = [message.sequence or 0 for message in leased]
+    assert sequences == sorted(sequences)
+    assert leased[-1].sent_at_ms == clock.now_ms()
+
+
+async def test_a_lease_of_no_length_ends_on_such_a_queue(store: Store) -> None:
+    """Whatever it gives is visible again, and too often received, at once."""
+    for name in ("orders", "orders.fifo"):
+        queue = await make_own(store, name, after=1)
+        await send(store, queue, "a")
+        received = [message.receive_count for _ in range(5) for message in await lease(store, queue, lease_ms=0)]
+        assert received == [1, 2, 3, 4, 5]

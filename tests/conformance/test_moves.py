@@ -258,6 +258,33 @@ async def test_a_task_fails_at_a_message_whose_queue_is_gone(store: Store, clock
     assert await lease_bodies(store, dead) == ["a"]
 
 
+@on_both_kinds
+async def test_messages_go_back_to_permitted_queues_alone(
+    store: Store, clock: ManualClock, reopen: Reopen, name: str
+) -> None:
+    dead = await make_queue(store, name.replace("orders", "dead"))
+    redrive = dead_letters_to(dead.name.name, after=1)
+    queue = await make_queue(store, name, redrive=redrive)
+    other = await make_queue(store, name.replace("orders", "others"), redrive=redrive)
+    await die(store, clock, queue, "a")
+    await die(store, clock, other, "b")
+    await store.start_move("task", dead, None, 1, permitted=[queue.name])
+    store = await reopen()
+    await run_moves(store, clock)
+    task = await latest(store, dead)
+    assert (task.status, task.moved) == (MoveStatus.FAILED, 1)
+    assert task.failure is MoveFailure.DESTINATION_NOT_PERMITTED
+    assert await lease_bodies(store, queue) == ["a"]
+    assert await lease_bodies(store, other) == []
+    await store.start_move("nowhere", dead, None, None, permitted=[])
+    await run_moves(store, clock)
+    assert (await latest(store, dead)).failure is MoveFailure.DESTINATION_NOT_PERMITTED
+    await store.start_move("anywhere", dead, None, None)
+    await run_moves(store, clock)
+    assert (await latest(store, dead)).status is MoveStatus.COMPLETED
+    assert await lease_bodies(store, other) == ["b"]
+
+
 async def test_a_failed_task_has_moved_what_came_before(store: Store, clock: ManualClock) -> None:
     dead = await make_queue(store, "dead")
     queue = await make_queue(store, "orders", redrive=dead_letters_to("dead", after=1))

@@ -11,6 +11,7 @@ from penstock.domain.limits import Limits
 from penstock.domain.queue import (
     DeduplicationScope,
     QueueAttributes,
+    QueueName,
     RedriveAllowPolicy,
     RedrivePermission,
     ThroughputLimit,
@@ -96,6 +97,33 @@ async def test_queues_created_at_the_same_time_under_one_name_are_one(store: Sto
 async def test_a_queue_that_was_never_made_is_not_found(store: Store) -> None:
     with pytest.raises(QueueDoesNotExist):
         await store.find_queue(ORDERS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        queue_name("orders\0"),
+        queue_name("\0"),
+        QueueName(f"{REGION}\0", ACCOUNT, "orders"),
+        QueueName(REGION, f"{ACCOUNT}\0", "orders"),
+    ],
+)
+async def test_no_name_with_a_nul_is_found(store: Store, name: QueueName) -> None:
+    """PostgreSQL's texts cannot hold one."""
+    await make_queue(store)
+    with pytest.raises(QueueDoesNotExist):
+        await store.find_queue(name)
+
+
+async def test_lists_take_any_text(store: Store) -> None:
+    for name in ("a", "ab", "b"):
+        await make_queue(store, name, redrive=dead_letters_to("dead", after=1))
+    assert await store.list_queues(REGION, ACCOUNT, prefix="a\0", limit=10) == []
+    assert await store.list_queues(f"{REGION}\0", ACCOUNT, limit=10) == []
+    after = await store.list_queues(REGION, ACCOUNT, after="a\0b", limit=10)
+    assert [queue.name.name for queue in after] == ["ab", "b"]
+    after = await store.dead_letter_sources(queue_name("dead"), after="a\0b", limit=10)
+    assert [queue.name.name for queue in after] == ["ab", "b"]
 
 
 async def test_a_queue_that_was_looked_for_too_early_is_found_once_it_is_made(store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.domain.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
@@ -26,9 +26,17 @@ class Moves:
         self._started = started
 
     async def start(
-        self, source: QueueName, *, destination: QueueName | None = None, rate: int | None = None
+        self,
+        source: QueueName,
+        *,
+        destination: QueueName | None = None,
+        rate: int | None = None,
+        permitted: Collection[QueueName] | None = None,
     ) -> MoveTask:
-        """Begin to move the messages of a dead-letter queue to `destination`, or back to where each came from."""
+        """Begin to move the messages of a dead-letter queue to `destination`, or back to where each came from.
+
+        They go back only to queues that are `permitted`, unless that is None.
+        """
         if rate is not None and not 1 <= rate <= self._limits.move_rate_max:
             raise InvalidParameter(
                 f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. "
@@ -37,13 +45,16 @@ class Moves:
         source_queue = await self._store.find_queue(source)
         if not await self._store.dead_letter_sources(source, limit=1):
             raise InvalidParameter("Source queue must be configured as a Dead Letter Queue.")
-        if destination == source:
+        own = source_queue.attributes.redrive
+        if source in (destination, own and destination is None and own.dead_letter_queue):
             # It would never come to an end.
             raise InvalidParameter("Source queue arn and destination queue arn cannot be the same.")
         destination_queue = None if destination is None else await self._store.find_queue(destination)
         if destination_queue is not None and destination_queue.fifo != source_queue.fifo:
             raise InvalidParameter("Source queue type and destination queue type must match.")
-        task = await self._store.start_move(self._ids.new_id(), source_queue, destination_queue, rate)
+        task = await self._store.start_move(
+            self._ids.new_id(), source_queue, destination_queue, rate, permitted=permitted
+        )
         self._started()
         return task
 

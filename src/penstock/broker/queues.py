@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -38,6 +39,8 @@ _COUNT_NAMES = frozenset(
 _READ_ONLY_NAMES = _COUNT_NAMES | {"QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", "FifoQueue"}
 _POLICY = "Policy"
 _REDRIVE = "RedrivePolicy"
+_TAG = re.compile(r"(?:[\w.:/=+@-]|(?![\x00-\x1f\x7f-\x9f])\s)*")
+_TAG_PREFIX_RESERVED = "aws:"
 _TAG_KEY_CHARACTERS_MAX = 128
 _TAG_VALUE_CHARACTERS_MAX = 256
 
@@ -76,7 +79,8 @@ class Queues:
         name.check()
         settable = _without_fifo_flag(name, given or {})
         attributes = parse_attributes(name, settable, QueueAttributes())
-        self._check_tags(name, tags or {})
+        _check_tags(tags or {})
+        self._check_tag_count(name, tags or {})
         await self._check_redrive(name, attributes, settable.get(_REDRIVE, ""))
         queue, created = await self._store.create_queue(name, attributes, tags or {})
         if not created:
@@ -149,10 +153,11 @@ class Queues:
 
     async def tag(self, name: QueueName, tags: Mapping[str, str]) -> Queue:
         """Add tags, replacing those of the same key."""
+        _check_tags(tags)
 
         def merged(queue: Queue) -> Mapping[str, str]:
             together = {**queue.tags, **tags}
-            self._check_tags(name, together)
+            self._check_tag_count(name, together)
             return together
 
         return await self._save(name, tags=merged)
@@ -196,24 +201,23 @@ class Queues:
         raise StoreUnavailable(f"Others changed {name.arn} every time that it was to be changed here.")
 
     async def _check_redrive(self, name: QueueName, attributes: QueueAttributes, policy: str) -> None:
-        """Refuse a dead-letter queue that does not exist or does not want this queue's dead letters."""
+        """Refuse a dead-letter queue that does not exist or does not want this queue's dead letters.
+
+        It may be the queue itself.
+        """
         if attributes.redrive is None:
             return
         try:
             target = await self.find(attributes.redrive.dead_letter_queue)
         except QueueDoesNotExist:
             raise refuse_redrive(policy, "Dead letter target does not exist.") from None
-        allow = target.attributes.redrive_allow
+        allow = (attributes if target.name == name else target.attributes).redrive_allow
         if allow is not None and not allow.allows(name):
             raise refuse_redrive(policy, "The dead-letter queue's RedriveAllowPolicy does not allow this source queue.")
 
-    def _check_tags(self, name: QueueName, tags: Mapping[str, str]) -> None:
+    def _check_tag_count(self, name: QueueName, tags: Mapping[str, str]) -> None:
         if len(tags) > self._limits.tags_max:
             raise InvalidParameter(f"Too many tags added for queue {name.name}.")
-        if tags:
-            check_tag_keys(tags)
-        if any(len(value) > _TAG_VALUE_CHARACTERS_MAX for value in tags.values()):
-            raise InvalidParameter(f"Tag values must be at most {_TAG_VALUE_CHARACTERS_MAX} characters in length.")
 
     def _page_size(self, limit: int | None) -> int:
         limit = self._limits.list_page_max if limit is None else limit
@@ -229,6 +233,23 @@ def check_tag_keys(keys: Collection[str]) -> None:
     """Refuse keys that no tag can have, and no keys at all."""
     if not keys or not all(1 <= len(key) <= _TAG_KEY_CHARACTERS_MAX for key in keys):
         raise InvalidParameter(f"Tag keys must be between 1 and {_TAG_KEY_CHARACTERS_MAX} characters in length.")
+
+
+def _check_tags(tags: Mapping[str, str]) -> None:
+    """Refuse tags that cannot be set."""
+    if tags:
+        check_tag_keys(tags)
+    for key, value in tags.items():
+        if key.lower().startswith(_TAG_PREFIX_RESERVED):
+            raise InvalidParameter(f"Tag keys that start with {_TAG_PREFIX_RESERVED} are reserved.")
+        if len(value) > _TAG_VALUE_CHARACTERS_MAX:
+            raise InvalidParameter(f"Tag values must be at most {_TAG_VALUE_CHARACTERS_MAX} characters in length.")
+        for what, text in (("keys", key), ("values", value)):
+            if not _TAG.fullmatch(text):
+                raise InvalidParameter(
+                    f"Tag {what} may only contain unicode letters, digits, whitespace, "
+                    "or one of these symbols: _ . : / = + - @"
+                )
 
 
 def _page(found: list[Queue], limit: int) -> Page:

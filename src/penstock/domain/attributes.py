@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_RECEIVE_COUNT_MAX = 1_000
 REDRIVE_SOURCES_MAX = 10
+KMS_KEY_ID_CHARACTERS_MAX = 2_048
 _REDRIVE = "RedrivePolicy"
 _REDRIVE_FIELDS = 2
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
@@ -71,8 +72,8 @@ def _throughput(name: str, text: str) -> ThroughputLimit:
 
 def _json_object(name: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
         raise _refuse(name, "it is not JSON.") from None
     if not isinstance(value, dict):
         raise _refuse(name, "it is not a JSON object.")
@@ -143,7 +144,9 @@ def _redrive_allow(name: str, text: str) -> RedriveAllowPolicy | None:
     return RedriveAllowPolicy(permission, tuple(_queue_name(name, arn) for arn in arns))
 
 
-def _text(_name: str, text: str) -> str:
+def _key_id(name: str, text: str) -> str:
+    if len(text) > KMS_KEY_ID_CHARACTERS_MAX or not text.isprintable():
+        raise _refuse(name)
     return text
 
 
@@ -167,7 +170,7 @@ _SETTABLE: dict[str, _Attribute] = {
     "ContentBasedDeduplication": _Attribute("content_based_deduplication", _boolean, fifo_only=True),
     "DeduplicationScope": _Attribute("deduplication_scope", _scope, fifo_only=True),
     "FifoThroughputLimit": _Attribute("throughput_limit", _throughput, fifo_only=True),
-    "KmsMasterKeyId": _Attribute("kms_key_id", _text),
+    "KmsMasterKeyId": _Attribute("kms_key_id", _key_id),
     "KmsDataKeyReusePeriodSeconds": _Attribute("kms_reuse_s", _whole_number(60, 86_400)),
     "SqsManagedSseEnabled": _Attribute("managed_sse", _boolean),
 }
@@ -219,8 +222,6 @@ def _check_target(name: QueueName, attributes: QueueAttributes, policy: str) -> 
     """Refuse a dead-letter queue that this queue can never have."""
     assert attributes.redrive is not None
     target = attributes.redrive.dead_letter_queue
-    if target == name:
-        raise refuse_redrive(policy, "A queue cannot be its own dead-letter queue.")
     if target.fifo != name.fifo:
         raise refuse_redrive(policy, "The dead-letter queue must be of the same type as the source queue.")
     if target.account != name.account:

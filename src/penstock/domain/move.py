@@ -24,6 +24,8 @@ class MoveFailure(enum.StrEnum):
     DESTINATION_DOES_NOT_EXIST = "DestinationDoesNotExist"
     SOURCE_UNKNOWN = "SourceUnknown"
     """A message is to go back where it came from, but it was sent here directly."""
+    DESTINATION_NOT_PERMITTED = "DestinationNotPermitted"
+    """A message is to go back where it came from, and whoever started the task was not permitted to send there."""
 
 
 class MoveTask(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 
 from penstock.domain.errors import PolicyInvalid
 from penstock.domain.policy_conditions import Condition, parse_conditions
-from penstock.domain.policy_patterns import Patterns, parse_patterns
+from penstock.domain.policy_patterns import Patterns, parse_actions, parse_queue_resources, parse_resources
 
 DOCUMENT_CHARACTERS_MAX = 32_768
 STATEMENTS_MAX = 100
@@ -24,6 +25,7 @@ _PARSED_MAX = 1_024
 _VERSIONS = ("2012-10-17", "2008-10-17")
 _DOCUMENT_KEYS = frozenset({"Version", "Id", "Statement"})
 _STATEMENT_KEYS = frozenset({"Sid", "Effect", "Action", "NotAction", "Resource", "NotResource", "Condition"})
+_EFFECTS = ("Allow", "Deny")
 _PRINCIPAL_KINDS = frozenset({"AWS", "Service", "Federated", "CanonicalUser"})
 _ACCOUNT_DIGITS = 12
 EVERYBODY = "*"
@@ -157,18 +159,16 @@ def judge(asked: Asked, *, owner: str, of_user: Policy, of_queue: Policy) -> Ver
 
 def parse_user_policy(document: object) -> Policy:
     """Read the policy of a user: JSON text, or what was read from it. Raises `PolicyInvalid`."""
-    return _parse(document, _STATEMENT_KEYS, lambda _: None)
+    return _parse(document, _user_statement)
 
 
 @functools.lru_cache(maxsize=_PARSED_MAX)
 def parse_queue_policy(text: str) -> Policy:
     """Read the policy of a queue, whose rules name those whom they are about. Raises `PolicyInvalid`."""
-    return _parse(text, _STATEMENT_KEYS | {"Principal"}, _principals) if text else Policy()
+    return _parse(text, _queue_statement) if text else Policy()
 
 
-def _parse(
-    document: object, allowed: frozenset[str], principals_of: Callable[[dict[str, Any]], frozenset[str] | None]
-) -> Policy:
+def _parse(document: object, statement_of: Callable[[object], Statement]) -> Policy:
     if isinstance(document, str):
         document = _from_json(document)
     if not isinstance(document, dict):
@@ -182,34 +182,58 @@ def _parse(
     statements = statements if isinstance(statements, list) else [statements]
     if len(statements) > STATEMENTS_MAX:
         raise PolicyInvalid(f"A policy holds at most {STATEMENTS_MAX} statements.")
-    return Policy(tuple(_statement(statement, allowed, principals_of) for statement in statements))
+    return Policy(tuple(statement_of(statement) for statement in statements))
 
 
 def _from_json(text: str) -> object:
     if len(text) > DOCUMENT_CHARACTERS_MAX:
         raise PolicyInvalid(f"A policy has at most {DOCUMENT_CHARACTERS_MAX} characters.")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError):
         raise PolicyInvalid("The policy is not JSON.") from None
 
 
-def _statement(
-    given: object, allowed: frozenset[str], principals_of: Callable[[dict[str, Any]], frozenset[str] | None]
-) -> Statement:
+def _without_repetition(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Make an object of its members. Readers disagree about which of two members of one name counts."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise PolicyInvalid(f"The policy has two members {repeated!r} in one object.")
+    return members
+
+
+def _user_statement(given: object) -> Statement:
+    statement, allow = _checked(given, _STATEMENT_KEYS)
+    return Statement(
+        allow=allow,
+        actions=parse_actions(statement, allow=allow, other_services=True),
+        resources=parse_resources(statement),
+        principals=None,
+        conditions=parse_conditions(statement.get("Condition", {})),
+    )
+
+
+def _queue_statement(given: object) -> Statement:
+    statement, allow = _checked(given, _STATEMENT_KEYS | {"Principal"})
+    return Statement(
+        allow=allow,
+        actions=parse_actions(statement, allow=allow, other_services=False),
+        resources=parse_queue_resources(statement, allow=allow),
+        principals=_principals(statement),
+        conditions=parse_conditions(statement.get("Condition", {})),
+    )
+
+
+def _checked(given: object, allowed: frozenset[str]) -> tuple[dict[str, Any], bool]:
+    """Return a statement that has no other members than these, and whether it allows or denies."""
     if not isinstance(given, dict):
         raise PolicyInvalid("A statement is a JSON object.")
     _check_keys(given, allowed, "A statement")
     effect = given.get("Effect")
-    if effect not in {"Allow", "Deny"}:
+    if effect not in _EFFECTS:
         raise PolicyInvalid("The Effect of a statement is Allow or Deny.")
-    return Statement(
-        allow=effect == "Allow",
-        actions=parse_patterns(given, "Action", lower=True),
-        resources=parse_patterns(given, "Resource"),
-        principals=principals_of(given),
-        conditions=parse_conditions(given.get("Condition", {})),
-    )
+    return given, effect == _EFFECTS[0]
 
 
 def _check_keys(given: dict[str, Any], allowed: frozenset[str], what: str) -> None:

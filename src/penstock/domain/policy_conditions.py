@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from penstock.domain.errors import PolicyInvalid
-from penstock.domain.policy_patterns import matches
+from penstock.domain.glob import matches
 
 CONDITIONS_MAX = 50
 VALUES_MAX = 200

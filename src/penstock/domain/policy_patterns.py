@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
-import functools
-import re
 from typing import Any
 
 import msgspec
 
 from penstock.domain.errors import PolicyInvalid
+from penstock.domain.glob import ANYTHING, matches
+from penstock.domain.policy_actions import check_action
 
 PATTERNS_MAX = 200
 _ARN_PARTS = 6
-_COMPILED_MAX = 4_096
-ANYTHING = "*"
 
 
 class Patterns(msgspec.Struct, frozen=True):
@@ -28,19 +25,42 @@ class Patterns(msgspec.Struct, frozen=True):
         return any(matches(pattern, text) for pattern in self.texts) != self.negated
 
 
-def matches(pattern: str, text: str) -> bool:
-    """Tell whether one text is like one pattern."""
-    return pattern in {ANYTHING, text} or _compiled(pattern).match(text) is not None
+def parse_actions(statement: dict[str, Any], *, allow: bool, other_services: bool) -> Patterns:
+    """Read the actions of a statement that allows or denies them. Raises `PolicyInvalid`."""
+    name, texts = _texts(statement, "Action")
+    negated = name != "Action"
+    patterns = tuple(text.lower() for text in texts)
+    for pattern in patterns:
+        if pattern != ANYTHING and (pattern.count(":") != 1 or not all(pattern.split(":"))):
+            raise PolicyInvalid(f"The {name} {pattern!r} is neither * nor of the form sqs:ACTION.")
+        check_action(pattern, widens=negated or not allow, other_services=other_services)
+    return Patterns(patterns, negated=negated)
 
 
-@functools.lru_cache(maxsize=_COMPILED_MAX)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # `fnmatch` writes expressions that never backtrack over more than one star. Its brackets mean nothing here.
-    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
+def parse_resources(statement: dict[str, Any]) -> Patterns:
+    """Read the queues that a statement of a user's policy is about. Raises `PolicyInvalid`."""
+    name, texts = _texts(statement, "Resource")
+    for text in texts:
+        # With as many colons as a queue's ARN has, no star can stand for more than its own part.
+        if text != ANYTHING and (len(text.split(":", _ARN_PARTS - 1)) != _ARN_PARTS or not text.startswith("arn:")):
+            raise PolicyInvalid(f"The {name} {text!r} is neither * nor of the form arn:aws:sqs:REGION:ACCOUNT:NAME.")
+    return Patterns(tuple(texts), negated=name != "Resource")
 
 
-def parse_patterns(statement: dict[str, Any], element: str, *, lower: bool = False) -> Patterns:
-    """Read `element`, or what stands instead of it with `Not` before its name. Raises `PolicyInvalid`."""
+def parse_queue_resources(statement: dict[str, Any], *, allow: bool) -> Patterns:
+    """Read what a statement of a queue's policy is about: any text, or none, as on AWS. Raises `PolicyInvalid`.
+
+    What does not match the queue's ARN grants nothing. Without a Resource, too, a statement grants nothing; but what
+    it denies is denied, because its author can mean no other queue.
+    """
+    if "Resource" not in statement and "NotResource" not in statement:
+        return Patterns(() if allow else (ANYTHING,))
+    name, texts = _texts(statement, "Resource")
+    return Patterns(tuple(texts), negated=name != "Resource")
+
+
+def _texts(statement: dict[str, Any], element: str) -> tuple[str, list[str]]:
+    """Return the patterns of `element`, or of what stands instead of it with `Not` before its name, and that name."""
     negation = f"Not{element}"
     if (element in statement) == (negation in statement):
         raise PolicyInvalid(f"A statement has either {element} or {negation}.")
@@ -50,17 +70,6 @@ def parse_patterns(statement: dict[str, Any], element: str, *, lower: bool = Fal
     if not 0 < len(texts) <= PATTERNS_MAX or not all(isinstance(text, str) for text in texts):
         raise PolicyInvalid(f"The {name} of a statement is text, or a list of 1 to {PATTERNS_MAX} texts.")
     for text in texts:
-        _check(name, text, is_arn=not lower)
-    return Patterns(tuple(text.lower() if lower else text for text in texts), negated=name == negation)
-
-
-def _check(name: str, text: str, *, is_arn: bool) -> None:
-    if text == ANYTHING:
-        return
-    if "${" in text:
-        raise PolicyInvalid(f"The {name} {text!r} holds a policy variable, and those are not supported.")
-    # With as many colons as a queue's ARN has, no star can stand for more than its own part.
-    if is_arn and (len(text.split(":", _ARN_PARTS - 1)) != _ARN_PARTS or not text.startswith("arn:")):
-        raise PolicyInvalid(f"The {name} {text!r} is neither * nor of the form arn:aws:sqs:REGION:ACCOUNT:NAME.")
-    if not is_arn and (text.count(":") != 1 or not all(text.split(":"))):
-        raise PolicyInvalid(f"The {name} {text!r} is neither * nor of the form sqs:ACTION.")
+        if "${" in text:
+            raise PolicyInvalid(f"The {name} {text!r} holds a policy variable, and those are not supported.")
+    return name, texts

@@ -18,6 +18,7 @@ FIFO_NAME_RULE = (
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+_REGION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ARN_PARTS = 6
 
 
@@ -48,7 +49,9 @@ class QueueName(msgspec.Struct, frozen=True, order=True, gc=False):
         return cls(region=parts[3], account=parts[4], name=parts[5])
 
     def check(self) -> None:
-        """Refuse a name that no new queue may have."""
+        """Refuse a name that no new queue may have. The region is the one that the caller signed for."""
+        if not _REGION.fullmatch(self.region):
+            raise InvalidParameter("A region can only include alphanumeric characters and ._-. 1 to 64 in length.")
         allowed, rule = (_FIFO_NAME, FIFO_NAME_RULE) if self.fifo else (_NAME, NAME_RULE)
         if not allowed.fullmatch(self.name):
             raise InvalidParameter(rule)

@@ -33,7 +33,8 @@ _ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)")
 _ATTRIBUTE_NAME_RESERVED = ("aws.", "amazon.")
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..{1,249})?")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# Each digit has one place only, or a long number that is none would take time in the square of its length.
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -155,12 +156,18 @@ def _check_value(name: str, attribute: Attribute) -> None:
     if attribute.data_type.startswith("Number") and not _NUMBER.fullmatch(str(attribute.value)):
         message = f"Can't cast the value of message (user) attribute '{name}' to a number."
         raise InvalidParameter(message)
+    check_text(attribute.data_type)
     if isinstance(attribute.value, str):
-        try:
-            check_body(attribute.value)
-        except InvalidMessageContents as invalid:
-            # SQS keeps that name for bodies.
-            raise InvalidParameter(invalid.reason) from None
+        check_text(attribute.value)
+
+
+def check_text(text: str) -> None:
+    """Refuse text that is no body but travels with one, for the characters that a body cannot hold."""
+    try:
+        check_body(text)
+    except InvalidMessageContents as invalid:
+        # SQS keeps that name for bodies.
+        raise InvalidParameter(invalid.reason) from None
 
 
 def check_entry_ids(ids: Sequence[str], limits: Limits) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.domain.errors import AccessDenied, PenstockError, PolicyInvalid, QueueDoesNotExist
 from penstock.domain.policy import Asked, Policy, Principal, Verdict, judge, parse_queue_policy
+from penstock.domain.policy_actions import OWN_ACCOUNT_ONLY, SINGLES
 from penstock.domain.queue import QueueName
 from penstock.server.sqs_operations.call import Caller
 from penstock.server.sqs_operations.moves import queue_of_arn
@@ -20,38 +21,16 @@ if TYPE_CHECKING:
 
     from penstock.broker.queues import Queues
     from penstock.domain.clock import Clock
+    from penstock.domain.queue import Queue
     from penstock.server.sqs_operations.call import Call
     from penstock.wire.http import Request
 
 ANONYMOUS = "anonymous"
 """How receivers are told of a sender who need not say who they are."""
 
-_SINGLES = {
-    "SendMessageBatch": "SendMessage",
-    "DeleteMessageBatch": "DeleteMessage",
-    "ChangeMessageVisibilityBatch": "ChangeMessageVisibility",
-}
-"""What a batch does is allowed by the name of what it does many times."""
-
-_OWN_ACCOUNT_ONLY = frozenset(
-    {
-        "AddPermission",
-        "CancelMessageMoveTask",
-        "CreateQueue",
-        "DeleteQueue",
-        "ListMessageMoveTasks",
-        "ListQueues",
-        "ListQueueTags",
-        "RemovePermission",
-        "SetQueueAttributes",
-        "StartMessageMoveTask",
-        "TagQueue",
-        "UntagQueue",
-    }
-)
-"""What no queue policy can allow another account, as on AWS."""
-
 _REPAIR = "SetQueueAttributes"
+_MOVE = "StartMessageMoveTask"
+_SEND = "SendMessage"
 ALLOWED_REMEMBERED_MAX = 10_000
 
 
@@ -102,14 +81,19 @@ class Access:
         return Caller(identity=key.id, account=key.account, region=scope.region, sender=key.user)
 
     async def permit(self, call: Call, operation: str, shape: Any) -> None:  # noqa: ANN401 - the operation's own shape
-        """Return if the caller may do this; otherwise raise `AccessDenied`, or `AuthenticationMissing` for nobody."""
-        for action, queue in await self._needed(call, operation, shape):
-            await self._check(call.caller, action, queue)
+        """Return if the caller may do this; otherwise raise `AccessDenied`, or `AuthenticationMissing` for nobody.
 
-    async def _needed(self, call: Call, operation: str, shape: Any) -> list[tuple[str, QueueName]]:  # noqa: ANN401 - as above
+        For a move without a destination, note in the call where messages may go.
+        """
+        for action, queue in self._needed(call, operation, shape):
+            self._check(call.caller, action, queue, await self._policy_of(queue, action))
+        if operation == _MOVE and not shape.destination_arn:
+            call.destinations = await self._destinations(call.caller, queue_of_arn("SourceArn", shape.source_arn))
+
+    def _needed(self, call: Call, operation: str, shape: Any) -> list[tuple[str, QueueName]]:  # noqa: ANN401 - as above
         """List the actions that an operation comes to, and on which queues."""
         caller = call.caller
-        action = _SINGLES.get(operation, operation)
+        action = SINGLES.get(operation, operation)
         match operation:
             case "CreateQueue" | "GetQueueUrl" | "ListQueues":
                 # All queues together are the one without a name.
@@ -122,24 +106,38 @@ class Access:
                 handle = decode_move_handle(shape.task_handle)
                 return [(action, queue_of_arn("SourceArn", handle.source_arn))]
             case "StartMessageMoveTask":
-                return await self._needed_to_move(action, shape.source_arn, shape.destination_arn)
+                # To move messages is to receive and delete them in one queue and to send them to another.
+                source = queue_of_arn("SourceArn", shape.source_arn)
+                needed = [(each, source) for each in (action, "ReceiveMessage", "DeleteMessage", "GetQueueAttributes")]
+                if shape.destination_arn:
+                    needed.append((_SEND, queue_of_arn("DestinationArn", shape.destination_arn)))
+                return needed
             case _:
                 return [(action, call.queue(shape.queue_url))]
 
-    async def _needed_to_move(self, action: str, source: str, destination: str | None) -> list[tuple[str, QueueName]]:
-        """To move messages is to receive and delete them in one queue and to send them to another."""
-        name = queue_of_arn("SourceArn", source)
-        needed = [(action, name), ("ReceiveMessage", name), ("DeleteMessage", name)]
-        if destination:
-            return [*needed, ("SendMessage", queue_of_arn("DestinationArn", destination))]
-        try:
-            origins = await self._queues.dead_letter_sources(name)
-        except QueueDoesNotExist:
-            return needed
-        return needed + [("SendMessage", queue.name) for queue in origins.queues]
+    async def _destinations(self, caller: Caller, source: QueueName) -> list[QueueName]:
+        """List the queues that messages of a dead-letter queue may be moved back to, by this caller's leave.
 
-    async def _check(self, caller: Caller, action: str, queue: QueueName) -> None:
-        of_queue = await self._policy_of(queue, action)
+        Raises `AccessDenied` if one of those that name it as their dead-letter queue today is not among them. A message
+        may have come from any other queue, too, that did so once.
+        """
+        permitted: list[QueueName] = []
+        after: str | None = ""
+        while after is not None:
+            page = await self._queues.list_queues(source.region, source.account, after=after)
+            for queue in page.queues:
+                redrive = queue.attributes.redrive
+                try:
+                    self._check(caller, _SEND, queue.name, _policy_in(queue, _SEND))
+                except (AccessDenied, AuthenticationMissing):
+                    if redrive is not None and redrive.dead_letter_queue == source:
+                        raise
+                else:
+                    permitted.append(queue.name)
+            after = page.after
+        return permitted
+
+    def _check(self, caller: Caller, action: str, queue: QueueName, of_queue: Policy) -> None:
         plainly = (caller.identity, action, queue)
         if not of_queue.statements and plainly in self._plainly_allowed:
             return
@@ -147,7 +145,7 @@ class Access:
         principal = Principal() if key is None else key.principal
         asked = Asked(principal, f"sqs:{action}", queue.arn, self._facts(caller, principal))
         verdict = judge(asked, owner=queue.account, of_user=Policy() if key is None else key.policy, of_queue=of_queue)
-        if verdict is Verdict.ALLOWED and caller.account != queue.account and action in _OWN_ACCOUNT_ONLY:
+        if verdict is Verdict.ALLOWED and caller.account != queue.account and action in OWN_ACCOUNT_ONLY:
             verdict = Verdict.NOT_ALLOWED_BY_QUEUE
         if verdict is not Verdict.ALLOWED:
             raise _refusal(asked, verdict)
@@ -167,16 +165,20 @@ class Access:
     async def _policy_of(self, queue: QueueName, action: str) -> Policy:
         """Find a queue's policy. One that does not exist has none; that it does not exist is for others to say."""
         try:
-            text = (await self._queues.find(queue)).attributes.policy
+            return _policy_in(await self._queues.find(queue), action)
         except QueueDoesNotExist:
             return Policy()
-        try:
-            return parse_queue_policy(text)
-        except PolicyInvalid as invalid:
-            # Only an older version may have kept such a policy. Its denials are not known, so nothing is allowed.
-            if action == _REPAIR:
-                return Policy()
-            raise AccessDenied(f"The policy of {queue.arn} cannot be enforced: {invalid.reason}") from None
+
+
+def _policy_in(queue: Queue, action: str) -> Policy:
+    """Read a queue's policy. Raises `AccessDenied` if it cannot be enforced."""
+    try:
+        return parse_queue_policy(queue.attributes.policy)
+    except PolicyInvalid as invalid:
+        # Only an older version may have kept such a policy. Its denials are not known, so nothing is allowed.
+        if action == _REPAIR:
+            return Policy()
+        raise AccessDenied(f"The policy of {queue.name.arn} cannot be enforced: {invalid.reason}") from None
 
 
 def _refusal(asked: Asked, verdict: Verdict) -> PenstockError:

@@ -27,7 +27,7 @@ import msgspec
 from penstock.domain.message import Message, Peeked, SendResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from penstock.domain.errors import PenstockError
     from penstock.domain.message import Draft, MessageState, Receipt, Refused, VisibilityChange
@@ -251,8 +251,20 @@ class Store(Protocol):
 
     # -- message move tasks -----------------------------------------------------------------------
 
-    async def start_move(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
-        """Begin to move the visible messages of `source`. Raises `UnsupportedOperation` while one is running for it."""
+    async def start_move(
+        self,
+        task_id: str,
+        source: Queue,
+        destination: Queue | None,
+        rate: int | None,
+        *,
+        permitted: Collection[QueueName] | None = None,
+    ) -> MoveTask:
+        """Begin to move the visible messages of `source`. Raises `UnsupportedOperation` while one is running for it.
+
+        Without a destination, messages go back to the queues that they came from, and only to those that are
+        `permitted`, unless that is None: the task fails at the first that would have to go elsewhere.
+        """
 
     async def cancel_move(self, task_id: str) -> MoveTask:
         """Stop a running task and return it. Raises `MoveTaskDoesNotExist` if it is not running."""

@@ -109,7 +109,6 @@ ARN = "arn:aws:sqs:us-east-1:000000000000:"
         (redrive_to(f"{ARN}dead", 1.5), "Invalid value for maxReceiveCount"),
         (redrive_to(f"{ARN}dead", "many"), "Invalid value for maxReceiveCount"),
         (redrive_to("dead"), "Invalid value for deadLetterTargetArn."),
-        (redrive_to(f"{ARN}orders"), "A queue cannot be its own"),
         (redrive_to(f"{ARN}dead.fifo"), "The dead-letter queue must be of the same type"),
         (redrive_to("arn:aws:sqs:eu-west-1:000000000000:dead"), "The dead-letter queue must be in the same region"),
         (redrive_to("arn:aws:sqs:us-east-1:111111111111:dead"), "Dead-letter target owner should be same"),

@@ -1,6 +1,7 @@
 """Names, ids, receipt handles and failpoints."""
 
 import os
+import re
 import uuid
 
 import pytest
@@ -87,7 +88,15 @@ def test_counted_ids_repeat_from_run_to_run() -> None:
 def test_handles_are_read_back(receipt: Receipt) -> None:
     handle = HANDLES.encode(receipt)
     assert HANDLES.decode(handle) == receipt
-    assert "=" not in handle
+    assert re.fullmatch("[A-Za-z0-9+/]{36}", handle)
+
+
+def test_handles_that_were_given_out_in_the_alphabet_for_urls_stay_valid() -> None:
+    receipts = [Receipt(number, number * 2**40, number) for number in range(100)]
+    handles = [HANDLES.encode(receipt).replace("+", "-").replace("/", "_") for receipt in receipts]
+    assert any("-" in handle for handle in handles)
+    assert any("_" in handle for handle in handles)
+    assert [HANDLES.decode(handle) for handle in handles] == receipts
 
 
 @given(st.text(max_size=60))

@@ -18,6 +18,8 @@ from penstock.domain.policy import (
     parse_queue_policy,
     parse_user_policy,
 )
+from penstock.domain.policy_actions import ACTIONS, SINGLES
+from penstock.wire.sqs.operations import OPERATIONS
 
 OWN, OTHER = "111122223333", "444455556666"
 ANN = Principal(account=OWN, user="ann")
@@ -49,7 +51,7 @@ SERVICE_ROLE = """
 """
 
 
-def rule(effect: str = "Allow", action: Any = "sqs:*", resource: Any = "*", **more: Any) -> dict[str, Any]:
+def rule(effect: Any = "Allow", action: Any = "sqs:*", resource: Any = "*", **more: Any) -> dict[str, Any]:
     return {"Effect": effect, "Action": action, "Resource": resource, **more}
 
 
@@ -94,7 +96,7 @@ PATTERNS = [
     ("SQS:sendmessage", "*", ALLOW),
     ("sqs:Send*", "*", ALLOW),
     ("sqs:SendMessag?", "*", ALLOW),
-    ("sqs:SendMessage?", "*", SILENT),
+    ("sqs:DeleteMessag?", "*", SILENT),
     ("sqs:Receive*", "*", SILENT),
     ("s3:*", "*", SILENT),
     (["s3:GetObject", "sqs:SendMessage"], "*", ALLOW),
@@ -182,6 +184,20 @@ REFUSED: list[tuple[Any, str]] = [
     ({"Statement": rule(action=[])}, "a list of 1 to"),
     ({"Statement": rule(action=7)}, "text, or a list"),
     ({"Statement": rule(action="SendMessage")}, "sqs:ACTION"),
+    ({"Statement": rule("Permit", action=[])}, "Allow or Deny"),
+    ({"Statement": rule([])}, "Allow or Deny"),
+    ({"Statement": rule({})}, "Allow or Deny"),
+    ({"Version": [], "Statement": []}, "2012-10-17"),
+    ({"Statement": rule(action="sqs:SendMesage")}, "'sqs:sendmesage' is not one of SQS"),
+    ({"Statement": rule(action="sqs:SendMessage?")}, "'sqs:sendmessage?' is not one of SQS"),
+    ({"Statement": rule(action="s*:SendMesage")}, "'s*:sendmesage' is not one of SQS"),
+    ({"Statement": rule("Deny", "sqs:DeletQueue")}, "'sqs:deletqueue' is not one of SQS"),
+    ({"Statement": rule("Deny", "sq:DeleteQueue")}, "'sq:deletequeue' is not one of SQS"),
+    ({"Statement": rule("Deny", "sqs:SendMessageBatch")}, "'sqs:sendmessagebatch' is not one of SQS"),
+    ({"Statement": {"Effect": "Allow", "NotAction": "s3:*", "Resource": "*"}}, "'s3:*' is not one of SQS"),
+    ('{"Statement": [], "Statement": []}', "two members 'Statement'"),
+    ('{"Statement": {"Effect": "Deny", "Effect": "Allow", "Action": "*", "Resource": "*"}}', "two members 'Effect'"),
+    ('{"Statement": {"Condition": {"Bool": {"a": 1, "b": 2, "b": 3}}}}', "two members 'b'"),
     ({"Statement": rule(resource="orders")}, "arn:aws:sqs:REGION:ACCOUNT:NAME"),
     ({"Statement": rule(resource="arn:aws:sqs:*")}, "arn:aws:sqs:REGION:ACCOUNT:NAME"),
     ({"Statement": rule(resource="arn:aws:sqs:*:*:${aws:username}")}, "policy variable"),
@@ -242,6 +258,53 @@ def test_a_queues_policy_needs_a_principal_and_a_users_has_none() -> None:
         user(rule(Principal="*"))
     with pytest.raises(PolicyInvalid, match="'NotPrincipal'"):
         queue(rule(NotPrincipal="*"))
+
+
+RESOURCES = [
+    ({"Resource": "*"}, True),
+    ({"Resource": ORDERS}, True),
+    ({"Resource": "arn:aws:sqs:*"}, True),
+    ({"Resource": "orders"}, False),
+    ({"Resource": "any text at all"}, False),
+    ({"Resource": ""}, False),
+    ({"Resource": ["", TASKS]}, False),
+    ({"Resource": ["", ORDERS]}, True),
+    ({"NotResource": "any text at all"}, True),
+]
+
+
+@pytest.mark.parametrize(("resource", "about_orders"), RESOURCES)
+def test_the_resource_of_a_queues_policy_is_any_text(resource: dict[str, Any], about_orders: bool) -> None:
+    """As on AWS, which keeps what it is given: what does not match the queue has no effect."""
+    allow, deny = {"Principal": "*", "Action": "sqs:*"}, {"Principal": "*", "Action": "sqs:SendMessage"}
+    policy = queue({"Effect": "Allow", **allow, **resource})
+    assert policy.decide(asked()) is (Decision.ALLOWED if about_orders else Decision.SILENT)
+    policy = queue({"Effect": "Deny", **deny, **resource}, rule(Principal="*"))
+    assert policy.decide(asked()) is (Decision.DENIED if about_orders else Decision.ALLOWED)
+
+
+def test_a_statement_of_a_queues_policy_without_a_resource_grants_nothing_and_denies() -> None:
+    without = {"Principal": "*", "Action": "sqs:SendMessage"}
+    assert queue({"Effect": "Allow", **without}).decide(asked()) is Decision.SILENT
+    assert queue({"Effect": "Deny", **without}, rule(Principal="*")).decide(asked()) is Decision.DENIED
+
+
+def test_actions_of_other_services_grant_nothing_in_a_users_policy_and_are_refused_in_a_queues() -> None:
+    assert user(rule(action="s3:GetObject")).decide(asked()) is Decision.SILENT
+    with pytest.raises(PolicyInvalid, match="'s3:getobject' is not one of SQS"):
+        queue(rule(action="s3:GetObject", Principal="*"))
+
+
+def test_the_name_of_a_batch_grants_nothing() -> None:
+    """Policies that were written for AWS name them beside the single actions."""
+    policy = user(rule(action=["sqs:SendMessageBatch", "sqs:DeleteMessage"]))
+    assert policy.decide(asked("SendMessage")) is Decision.SILENT
+    assert policy.decide(asked("DeleteMessage")) is Decision.ALLOWED
+
+
+def test_every_operation_has_an_action() -> None:
+    assert ACTIONS | set(SINGLES) == set(OPERATIONS)
+    assert set(SINGLES.values()) <= ACTIONS
 
 
 def test_no_policy_says_nothing() -> None:

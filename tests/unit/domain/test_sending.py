@@ -135,6 +135,7 @@ def test_groups_are_short_and_printable(token: str) -> None:
         ("a", Attribute("Binary", "x")),
         ("a", Attribute("Number", "seven")),
         ("a", Attribute("String", "\x00")),
+        ("a", Attribute("String.\x00", "x")),
     ],
 )
 def test_bad_message_attributes_are_refused(name: str, attribute: Attribute) -> None:
@@ -153,6 +154,13 @@ def test_typed_and_labelled_attributes_are_accepted(attribute: Attribute) -> Non
 @pytest.mark.parametrize("name", ["a.b-c_1", "attr.1øßä", "名前", "a" * 256])
 def test_names_of_attributes_hold_letters_and_digits_of_any_script(name: str) -> None:
     assert list(accepted(queue(), attributes={name: Attribute("String", "x")}).attributes) == [name]
+
+
+@pytest.mark.parametrize("number", ["1" * 1_000_000 + "x", "1" * 500_000 + "." + "1" * 500_000 + "x"])
+def test_a_long_number_that_is_none_is_refused_at_once(number: str) -> None:
+    """Twenty thousand digits took twelve seconds once, and these would have taken hours."""
+    with pytest.raises(InvalidParameter, match="to a number"):
+        accepted(queue(), attributes={"n": Attribute("Number", number)})
 
 
 def test_no_more_than_ten_attributes() -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.domain.errors import AccessDenied
+from penstock.domain.glob import matches
 from penstock.domain.job_errors import NotAuthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.wire.http import Request
-
-PATTERNS_REMEMBERED_MAX = 1_000
 
 
 class Scope(StrEnum):
@@ -78,7 +75,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     def sees_queue(self, name: str) -> bool:
         """Tell whether a queue is one of theirs."""
-        return self.queues is None or _matcher(self.queues).fullmatch(name) is not None
+        return self.queues is None or any(matches(pattern, name) for pattern in self.queues)
 
 
 class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +124,3 @@ class Access:
 def digest_of(token: str) -> bytes:
     """Digest a token, as it is kept."""
     return hashlib.sha256(token.encode()).digest()
-
-
-@lru_cache(PATTERNS_REMEMBERED_MAX)
-def _matcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    texts = (re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns)
-    return re.compile("|".join(texts), re.DOTALL)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from penstock.domain.errors import MissingParameter, QueueDoesNotExist
+from penstock.domain.queue import QueueName
 from penstock.wire.http import Request
 from penstock.wire.sqs.attempts import request_attempt
 from penstock.wire.sqs.errors import QUEUE_DOES_NOT_EXIST, AddressInvalid
 from penstock.wire.sqs.names import parse_queue_url, queue_url
-
-if TYPE_CHECKING:
-    from penstock.domain.queue import QueueName
 
 _HOST_IF_UNKNOWN = "localhost"
 
@@ -37,11 +35,19 @@ class Call(msgspec.Struct):
     place: Place
     in_query: bool
     undelivered: Callable[[], Awaitable[None]] | None = None
+    destinations: Collection[QueueName] | None = None
+    """Where the caller may send messages that are moved back to where they came from; None is anywhere."""
 
     @property
     def attempt(self) -> bytes | None:
         """The key that a retry of this request shares with it, if its SDK marks retries."""
-        return request_attempt(self.caller.identity, self.operation, self.request)
+        region = self.caller.region
+        return request_attempt(
+            self.caller.identity,
+            self.operation,
+            self.request,
+            region="" if region == self.place.region else region,
+        )
 
     def queue(self, url: str | None) -> QueueName:
         """Tell which queue is meant: the one that the URL names, or the one at whose address the request arrived."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _FAILURES = {
     MoveFailure.DESTINATION_DOES_NOT_EXIST: "AWS.SimpleQueueService.NonExistentQueue",
     MoveFailure.SOURCE_UNKNOWN: "CouldNotDetermineMessageSource",
+    MoveFailure.DESTINATION_NOT_PERMITTED: "AccessDenied",
 }
 
 
@@ -46,7 +47,7 @@ class MoveOperations:
         }
 
     async def _start(
-        self, _call: Call, request: shapes.StartMessageMoveTaskRequest
+        self, call: Call, request: shapes.StartMessageMoveTaskRequest
     ) -> shapes.StartMessageMoveTaskResult:
         source = await self._existing("SourceArn", request.source_arn)
         destination = (
@@ -54,7 +55,10 @@ class MoveOperations:
         )
         try:
             task = await self._moves.start(
-                source, destination=destination, rate=request.max_number_of_messages_per_second
+                source,
+                destination=destination,
+                rate=request.max_number_of_messages_per_second,
+                permitted=call.destinations,
             )
         except UnsupportedOperation:
             raise InvalidParameter(

@@ -14,7 +14,7 @@ from penstock.store.postgres.sql import statements
 from penstock.store.refusals import move_running, no_move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
@@ -56,7 +56,14 @@ class Moves:
         self._limits = limits
         self._arrived = arrived
 
-    async def start(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
+    async def start(
+        self,
+        task_id: str,
+        source: Queue,
+        destination: Queue | None,
+        rate: int | None,
+        permitted: Collection[QueueName] | None,
+    ) -> MoveTask:
         """Begin a task."""
 
         async def start(session: Session) -> MoveTask:
@@ -74,6 +81,7 @@ class Moves:
                 msgspec.json.encode(source.name).decode(),
                 None if destination is None else msgspec.json.encode(destination.name).decode(),
                 rate,
+                None if permitted is None else [name.arn for name in permitted],
             )
             if row is None:
                 raise no_queue()

@@ -29,6 +29,9 @@ CACHED_MAX = 10_000
 
 _SQL = statements("queues")
 
+_NUL = "\0"
+"""PostgreSQL's texts cannot hold it, so that no name here does, and none with it is asked for."""
+
 
 def queue_of(row: asyncpg.Record) -> Queue:
     """Read a queue from its row."""
@@ -124,6 +127,8 @@ class Queues:
         queue = self._cache.get(name)
         if queue is not None:
             return queue
+        if _NUL in name.arn:
+            raise no_queue()
         changes = self._cache.changes
         queue = await self._work.read(lambda session: self._read(session, name))
         if queue is None:
@@ -172,6 +177,9 @@ class Queues:
 
     async def page(self, region: str, account: str, prefix: str, after: str, limit: int) -> list[Queue]:
         """Return queues in the order of their names."""
+        if _NUL in f"{region}{account}{prefix}":
+            return []
+        after = _before_nul(after)
         rows = await self._work.read(lambda session: session.fetch(_SQL["list"], region, account, after, prefix, limit))
         return [queue_of(row) for row in rows]
 
@@ -182,6 +190,7 @@ class Queues:
 
     async def sources(self, name: QueueName, after: str, limit: int) -> list[Queue]:
         """Return the queues whose dead letters go to this one."""
+        after = _before_nul(after)
         rows = await self._work.read(lambda session: session.fetch(_SQL["sources"], name.arn, after, limit))
         return [queue_of(row) for row in rows]
 
@@ -254,6 +263,11 @@ class Queues:
     async def _read(session: Session, name: QueueName) -> Queue | None:
         row = await session.fetchrow(_SQL["find"], name.arn)
         return None if row is None else queue_of(row)
+
+
+def _before_nul(after: str) -> str:
+    """Return a text that the same names come after: without a NUL of their own, all longer ones come after it."""
+    return after.partition(_NUL)[0]
 
 
 def _copied(attributes: QueueAttributes) -> tuple[int, str | None]:

@@ -32,7 +32,7 @@ from penstock.store.postgres.wake import Wake
 from penstock.store.postgres.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from penstock.domain.clock import Clock
     from penstock.domain.errors import PenstockError
@@ -298,10 +298,18 @@ class PostgresStore:
 
     # -- message move tasks -----------------------------------------------------------------------
 
-    async def start_move(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
+    async def start_move(
+        self,
+        task_id: str,
+        source: Queue,
+        destination: Queue | None,
+        rate: int | None,
+        *,
+        permitted: Collection[QueueName] | None = None,
+    ) -> MoveTask:
         """Begin to move the visible messages of a queue."""
         self._check_open()
-        return await self._moves.start(task_id, source, destination, rate)
+        return await self._moves.start(task_id, source, destination, rate, permitted)
 
     async def cancel_move(self, task_id: str) -> MoveTask:
         """Stop a running task."""

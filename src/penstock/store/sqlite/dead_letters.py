@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from penstock.store.sqlite.transaction import Transaction
 
 
+_RENEW = """
+UPDATE delivery
+SET receive_count = 0, first_received_at_ms = NULL, received_elsewhere = coalesce(received_elsewhere, 0) + receive_count
+WHERE position = ?
+"""
+
+_MARK = "UPDATE message SET dead_letter_source = ? WHERE position = ?"
+
+
 class DeadLetters:
     """Tells which messages are dead, and puts them into their dead-letter queue."""
 
@@ -54,3 +63,18 @@ class DeadLetters:
             ]
         )
         self._transaction.wake(target_id, len(dead))
+
+    def renew(self, queue: Queue, row: Row) -> Row:
+        """Let a dead letter of a standard queue that is its own dead-letter queue begin anew where it is.
+
+        Return it as it is then: whoever came upon it may deliver it.
+        """
+        db, arn = self._transaction.db, queue.name.arn
+        db.execute(_RENEW, (row.position,))
+        db.execute(_MARK, (arn, row.position))
+        return row._replace(
+            receive_count=0,
+            first_received_at_ms=None,
+            received_elsewhere=row.receive_count + (row.received_elsewhere or 0),
+            dead_letter_source=arn,
+        )

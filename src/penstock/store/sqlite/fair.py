@@ -145,8 +145,8 @@ class Fair:
             rows: list[Row] = self._db.execute(_READ, (array_of(one[1] for one in chosen),)).fetchall()  # type: ignore[assignment]  # As its columns.
             picked = len(self._picked)
             for (in_flight, _, tenant), row in zip(chosen, rows, strict=True):
-                if self._screen.sift([row], tenant.name):
-                    self._picked.append((in_flight, row, tenant))
+                if good := self._screen.sift([row], tenant.name):
+                    self._picked.append((in_flight, good[0], tenant))
                 else:
                     tenant.in_flight -= 1
             picked = len(self._picked) - picked

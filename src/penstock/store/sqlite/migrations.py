@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x50454E53
 """Marks a file as ours: PENS, in the header that `file(1)` reads."""
 
-MIGRATIONS = ("schema.sql", "jobs_schema.sql", "schema_3.sql", "schema_4.sql", "schema_5.sql", "schema_6.sql")
+MIGRATIONS = (
+    "schema.sql",
+    "jobs_schema.sql",
+    "schema_3.sql",
+    "schema_4.sql",
+    "schema_5.sql",
+    "schema_6.sql",
+    "schema_7.sql",
+)
 """The steps, in order: the file at index N brings the schema from version N to N + 1."""
 
 _SECRET_BYTES = 32

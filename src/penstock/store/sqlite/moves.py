@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -15,7 +15,7 @@ from penstock.store.sqlite.rows import ONE_ROW, ROWS_PER_PAGE, Row
 from penstock.store.sqlite.screen import BYTES_PER_PASS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from penstock.domain.ids import IdSource
     from penstock.domain.limits import Limits
@@ -35,8 +35,9 @@ _COLUMNS = "id, source, destination, rate, status, moved, to_move, started_at_ms
 
 _START = f"""
 INSERT INTO move_task
-    (id, source_id, destination_id, source, destination, rate, status, moved, to_move, started_at_ms, due_at_ms)
-VALUES (?, ?, ?, ?, ?, ?, 'RUNNING', 0, ?, ?8, ?8)
+    (id, source_id, destination_id, source, destination, rate, permitted, status, moved, to_move, started_at_ms,
+    due_at_ms)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'RUNNING', 0, ?, ?9, ?9)
 RETURNING {_COLUMNS}
 """  # noqa: S608  # Our own text.
 
@@ -53,7 +54,7 @@ WHERE source_id = ?1 AND status <> 'RUNNING'
 """
 
 _DUE = """
-SELECT number, source_id, destination_id, rate FROM move_task
+SELECT number, source_id, destination_id, rate, permitted FROM move_task
 WHERE status = 'RUNNING' AND due_at_ms <= ? ORDER BY due_at_ms, number
 """
 
@@ -74,6 +75,13 @@ class _Running(NamedTuple):
     source_id: int
     destination_id: int | None
     rate: int | None
+    permitted: frozenset[str] | None
+
+    @classmethod
+    def of(cls, row: tuple[Any, ...]) -> Self:
+        """Read a task from its row."""
+        permitted = row[4]
+        return cls._make((*row[:4], None if permitted is None else msgspec.json.decode(permitted, type=frozenset[str])))
 
 
 class _Step:
@@ -111,7 +119,14 @@ class Moves:
         self._ids = ids
         self._limits = limits
 
-    def start(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
+    def start(
+        self,
+        task_id: str,
+        source: Queue,
+        destination: Queue | None,
+        rate: int | None,
+        permitted: Collection[QueueName] | None,
+    ) -> MoveTask:
         """Begin a task, unless one is running for its source; forget old ones of this source."""
         contents = self._leases.settle(source)
         if destination is not None:
@@ -128,6 +143,7 @@ class Moves:
                 source.name.arn,
                 None if destination is None else destination.name.arn,
                 rate,
+                None if permitted is None else msgspec.json.encode([name.arn for name in permitted]).decode(),
                 contents.visible,
                 self._transaction.now_ms,
             ),
@@ -155,7 +171,7 @@ class Moves:
         for row in list(self._db.execute(_DUE, (now_ms,))):
             if rows_left <= 0 or bytes_left <= 0:
                 break
-            step = self._advance(_Running._make(row), rows_left, bytes_left)
+            step = self._advance(_Running.of(row), rows_left, bytes_left)
             rows_left, bytes_left = rows_left - len(step.taken), step.bytes_left
         due_at_ms: int | None = self._db.execute(_NEXT_DUE).get
         return None if due_at_ms is None else max(0, due_at_ms - now_ms)
@@ -213,6 +229,10 @@ class Moves:
 
     def _move(self, task: _Running, row: Row, group: str | None, step: _Step) -> bool:
         """Move one message, or note why that cannot be."""
+        source = row.dead_letter_source
+        if task.permitted is not None and source is not None and source not in task.permitted:
+            step.failure = MoveFailure.DESTINATION_NOT_PERMITTED
+            return False
         try:
             target = self._target(task, row)
         except QueueDoesNotExist:

@@ -58,21 +58,25 @@ class Screen:
         if not self._deadline_known:
             self._deadline = self._dead_letters.deadline(self.queue)
             self._deadline_known = True
-        receives_max = self._deadline[0] if self._deadline else None
+        receives_max, target_id = self._deadline or (None, None)
+        # In a FIFO queue a dead letter goes to the end of its group, be it that of the same queue.
+        stay = target_id == self.queue.id and not self.contents.fifo
         good: list[Row] = []
         gone: list[Row] = []
         dead: list[tuple[Row, str | None]] = []
         for row in rows:
             if row[2] <= expired_ms:
                 gone.append(Row._make(row))
-            elif receives_max is not None and row[11] >= receives_max:
+            elif receives_max is None or row[11] < receives_max:
+                good.append(row)
+            elif stay:
+                good.append(self._dead_letters.renew(self.queue, Row._make(row)))
+            else:
                 gone.append(Row._make(row))
                 dead.append((gone[-1], group))
-            else:
-                good.append(row)
         if gone:
-            if dead and self._deadline:
-                self._dead_letters.bury(self.queue, self._deadline[1], dead)
+            if dead and target_id is not None:
+                self._dead_letters.bury(self.queue, target_id, dead)
             self._deliveries.remove(self.contents, [row.delivery for row in gone])
             self._note_removed([len(row.body) for row in gone])
         return good

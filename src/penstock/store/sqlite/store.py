@@ -22,7 +22,7 @@ from penstock.store.sqlite.owner import Owner
 from penstock.store.sqlite.parts import Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
     from penstock.domain.clock import Clock
     from penstock.domain.errors import PenstockError
@@ -237,8 +237,16 @@ class SqliteStore:
 
     # -- message move tasks -----------------------------------------------------------------------
 
-    async def start_move(self, task_id: str, source: Queue, destination: Queue | None, rate: int | None) -> MoveTask:
-        return await self._work(partial(self._parts.moves.start, task_id, source, destination, rate))
+    async def start_move(
+        self,
+        task_id: str,
+        source: Queue,
+        destination: Queue | None,
+        rate: int | None,
+        *,
+        permitted: Collection[QueueName] | None = None,
+    ) -> MoveTask:
+        return await self._work(partial(self._parts.moves.start, task_id, source, destination, rate, permitted))
 
     async def cancel_move(self, task_id: str) -> MoveTask:
         return await self._work(partial(self._parts.moves.cancel, task_id))

@@ -17,17 +17,24 @@ _KEY_BYTES = 16
 _TRY = re.compile(r"(?:^|[;\s])attempt=(\d{1,5})(?:$|[;\s])")
 
 
-def request_attempt(caller: str, operation: str, request: Request) -> bytes | None:
+def request_attempt(caller: str, operation: str, request: Request, *, region: str = "") -> bytes | None:
     """Make the key of a request from an SDK that marks its retries, or None if it is not marked.
 
-    A retry has the id of the first try and says the very same thing. One id with another body is another request.
+    A retry has the id of the first try, and says the very same thing at the same address. One id with anything else is
+    another request. `region` is the one that the queue is looked for in, where that is not the server's own.
     """
     invocation_id = request.headers.get(INVOCATION_ID_HEADER)
     if not invocation_id:
         return None
+    path, query, body = request.path, request.query, request.body
     # No header can hold a NUL, so it is clear where the body begins.
-    said = f"request\0{caller}\0{operation}\0{invocation_id}\0".encode() + (request.body or request.query.encode())
-    return sha256(said).digest()[:_KEY_BYTES]
+    said = f"{caller}\0{operation}\0{invocation_id}\0"
+    if path == "/" and not region and not (body and query):
+        # Most requests are such. Their keys stay as earlier versions made them: a retry may meet an updated server.
+        said = f"request\0{said}{query}"
+    else:
+        said = f"request at\0{region}\0{said}{len(path)}\0{len(query)}\0{path}{query}"
+    return sha256(said.encode() + body).digest()[:_KEY_BYTES]
 
 
 def receive_attempt(caller: str, queue: QueueName, attempt_id: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.errors import MissingParameter, PenstockError, QueueDoesNotExist
+from penstock.domain.errors import InvalidParameter, MissingParameter, PenstockError, QueueDoesNotExist
 from penstock.wire.http import Response
 from penstock.wire.sqs.errors import QUEUE_DOES_NOT_EXIST, MalformedRequest, SqsError, UnknownAction
 from penstock.wire.sqs.operations import OPERATIONS
@@ -25,6 +25,7 @@ QUERY_ERROR_HEADER = "x-amzn-query-error"
 _CONTENT_TYPE_HEADER = ("content-type", CONTENT_TYPE)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _MISTYPED = re.compile(r"Expected `(?P<wanted>\w+)(?: \| null)?`, got `(?P<got>\w+)`(?: - at `\$\.(?P<field>\w+)`)?")
+_NULL_IN_MAP = re.compile(r".*, got `null` - at `[^`]*\[\.\.\.\]`$")
 _CONTAINERS = {"array": "list", "object": "map"}
 _TYPES = {"str": "a String", "int": "an Integer", "bytes": "a Blob"}
 _TOKENS = {
@@ -84,6 +85,8 @@ def _in_amazons_words(reason: str) -> PenstockError:
     missing = _MISSING.match(reason)
     if missing:
         return MissingParameter(f"The request must contain the parameter {missing[1]}.")
+    if _NULL_IN_MAP.match(reason):
+        return InvalidParameter("the parameter 'value' may not be null")
     mistyped = _MISTYPED.match(reason)
     if mistyped and mistyped["got"] == "null" and mistyped["field"]:
         return MissingParameter(f"The request must contain the parameter {mistyped['field']}.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.errors import InvalidParameter, UnsupportedOperation
 from penstock.domain.message import Attribute
-from penstock.domain.sending import Outgoing
+from penstock.domain.sending import Outgoing, check_text
 from penstock.wire.sqs import shapes
 from penstock.wire.sqs.digests import attributes_digest, body_digest
 
@@ -61,6 +61,7 @@ def _trace_header(system: Mapping[str, Attribute]) -> str | None:
             raise InvalidParameter(
                 f"Message (system) attribute '{name}' must contain a non-empty value of type 'String'."
             )
+        check_text(attribute.value)
         return attribute.value
     return None
 

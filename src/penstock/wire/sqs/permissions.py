@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock.domain.errors import InvalidParameter, MissingParameter, OverLimit
-from penstock.wire.sqs.operations import OPERATIONS
+from penstock.domain.policy_actions import ACTIONS, OWN_ACCOUNT_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,11 +75,17 @@ def _check(label: str, accounts: Sequence[str], actions: Sequence[str]) -> None:
         if not _ACCOUNT.fullmatch(account):
             raise InvalidParameter(f"Value {account} for parameter PrincipalId is invalid. Reason: Unable to verify.")
     for action in actions:
-        if action != _ANY_ACTION and action not in OPERATIONS:
-            raise InvalidParameter(
-                f"Value SQS:{action} for parameter ActionName is invalid. "
-                "Reason: Please refer to the appropriate WSDL for a list of valid actions."
-            )
+        if action != _ANY_ACTION:
+            _check_action(action)
+
+
+def _check_action(action: str) -> None:
+    if action in ACTIONS - OWN_ACCOUNT_ONLY:
+        return
+    reason = "Please refer to the appropriate WSDL for a list of valid actions."
+    if action in OWN_ACCOUNT_ONLY:
+        reason = "Only the queue owner is allowed to invoke this action."
+    raise InvalidParameter(f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}")
 
 
 def _document(policy: str, queue: QueueName) -> dict[str, Any]:

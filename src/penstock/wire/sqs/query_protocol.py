@@ -62,7 +62,7 @@ class QueryProtocol:
     def answer(self, operation: Operation, result: msgspec.Struct | None, request_id: str) -> Response:
         """Write the answer of an operation that succeeded."""
         name = operation.name
-        inner = "" if result is None else f"<{name}Result>{xml.content(result)}</{name}Result>"
+        inner = "" if result is None else xml.enclosed(f"{name}Result", xml.content(result))
         metadata = f"<ResponseMetadata>{xml.element('RequestId', request_id)}</ResponseMetadata>"
         return _xml_response(
             200, request_id, f'<{name}Response xmlns="{xml.NAMESPACE}">{inner}{metadata}</{name}Response>'
@@ -102,7 +102,9 @@ class QueryJsonProtocol(QueryProtocol):
         return _json_response(200, request_id, {f"{name}Response": _in_order(inner)})
 
     def refuse(self, error: SqsError, reason: str, request_id: str) -> Response:
-        """Write the answer of an operation that failed."""
+        """Write the answer of an operation that failed; SQS has none in JSON to a request that wants nothing done."""
+        if error is NO_ACTION:
+            return super().refuse(error, reason, request_id)
         told = {"Code": error.code, "Message": reason, "Type": error.fault}
         return _json_response(error.status, request_id, {"Error": told, "RequestId": request_id})
 

@@ -34,6 +34,11 @@ def element(name: str, text: str) -> str:
     return f"<{name}>{escape(text)}</{name}>"
 
 
+def enclosed(name: str, inner: str) -> str:
+    """Write an element that holds elements, in the short form if there are none."""
+    return f"<{name}>{inner}</{name}>" if inner else f"<{name}/>"
+
+
 def content(shape: msgspec.Struct) -> str:
     """Write the fields of a shape as elements, leaving out those that are None."""
     return "".join(_write(field, getattr(shape, field.attribute)) for field in fields_of(type(shape)))

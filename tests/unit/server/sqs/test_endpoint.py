@@ -64,6 +64,7 @@ async def test_a_request_is_answered_in_its_own_protocol(
         (target("SendMessage", b'{"MessageBody":"a","QueueUrl":""}'), 400, b"QueueDoesNotExist"),
         (request(), 404, b"<UnknownOperationException/>"),
         (request("GET", "/000000000000/orders"), 404, b"<UnknownOperationException/>"),
+        (request("GET", "/000000000000/orders", accept="application/json"), 404, b"<UnknownOperationException/>"),
         (request("PUT", "/somewhere"), 404, b"<UnknownOperationException/>"),
         (request(query="Action=Fly"), 400, b"<Code>InvalidAction</Code>"),
         (request(query="Action=SendMessage&MessageBody=a"), 404, b"<Code>InvalidAddress</Code>"),

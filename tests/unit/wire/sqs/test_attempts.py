@@ -9,11 +9,18 @@ from penstock.wire.sqs.attempts import RETRY_NUMBER_MAX, receive_attempt, reques
 ORDERS = QueueName("us-east-1", "000000000000", "orders.fifo")
 
 
-def request(body: bytes = b"{}", *, invocation: str | None = "i-1", attempt: str = "attempt=1") -> Request:
+def request(
+    body: bytes = b"{}",
+    *,
+    invocation: str | None = "i-1",
+    attempt: str = "attempt=1",
+    path: str = "/",
+    query: str = "",
+) -> Request:
     headers = {"amz-sdk-request": attempt}
     if invocation is not None:
         headers["amz-sdk-invocation-id"] = invocation
-    return Request("POST", "/", "", headers, body)
+    return Request("POST", path, query, headers, body)
 
 
 def test_a_retry_has_the_key_of_the_first_try() -> None:
@@ -30,10 +37,29 @@ def test_a_retry_has_the_key_of_the_first_try() -> None:
         ("AKIA", "ReceiveMessage", request()),
         ("AKIA", "SendMessage", request(invocation="i-2")),
         ("AKIA", "SendMessage", request(b'{"MessageBody":"another"}')),
+        ("AKIA", "SendMessage", request(path="/000000000000/orders")),
+        ("AKIA", "SendMessage", request(query="QueueUrl=orders")),
     ],
 )
 def test_whatever_differs_makes_another_key(caller: str, operation: str, sent: Request) -> None:
     assert request_attempt(caller, operation, sent) != request_attempt("AKIA", "SendMessage", request())
+
+
+def test_the_same_words_at_another_address_or_for_another_region_make_another_key() -> None:
+    addresses = [
+        request(path="/000000000000/orders"),
+        request(path="/000000000000/tasks"),
+        request(path="/000000000000/tasks", query="a=b"),
+        request(query="a=b"),
+    ]
+    keys = {request_attempt("AKIA", "SendMessage", at, region=region) for at in addresses for region in ("", "x")}
+    assert len(keys) == 2 * len(addresses)
+
+
+def test_keys_at_the_root_are_those_of_earlier_versions() -> None:
+    """A retry may meet a server that was updated since the first try."""
+    key = request_attempt("AKIA", "SendMessage", request(b'{"MessageBody":"a"}'))
+    assert key == bytes.fromhex("25f31ea66042be2d66c89935e55cf4fe")
 
 
 @pytest.mark.parametrize("invocation", [None, ""])

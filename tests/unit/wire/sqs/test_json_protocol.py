@@ -76,6 +76,7 @@ def test_requests_are_read(operation: str, body: bytes, shape: msgspec.Struct) -
 
 
 NOT_JSON = "The request body is not valid JSON."
+NULL_IN_MAP = "the parameter 'value' may not be null"
 REFUSED: list[tuple[str, bytes, type[PenstockError], str]] = [
     ("SendMessage", b"{}", MissingParameter, "The request must contain the parameter MessageBody."),
     ("SendMessage", b'{"MessageBody":null}', MissingParameter, "The request must contain the parameter MessageBody."),
@@ -102,6 +103,11 @@ REFUSED: list[tuple[str, bytes, type[PenstockError], str]] = [
         MalformedRequest,
         "STRING_VALUE can not be converted to an Integer",
     ),
+    ("TagQueue", b'{"Tags":{"a":"b","c":null}}', InvalidParameter, NULL_IN_MAP),
+    ("CreateQueue", b'{"QueueName":"q","tags":{"a":null}}', InvalidParameter, NULL_IN_MAP),
+    ("SetQueueAttributes", b'{"Attributes":{"DelaySeconds":null}}', InvalidParameter, NULL_IN_MAP),
+    ("SendMessage", b'{"MessageBody":"a","MessageAttributes":{"a":null}}', InvalidParameter, NULL_IN_MAP),
+    ("SendMessageBatch", b'{"Entries":[{"Id":"a","MessageAttributes":{"a":null}}]}', InvalidParameter, NULL_IN_MAP),
     ("SendMessage", b'{"MessageBody":"a","MessageAttributes":[]}', MalformedRequest, "Expected map or null"),
     ("ReceiveMessage", b'{"AttributeNames":{}}', MalformedRequest, "Expected list or null"),
     (

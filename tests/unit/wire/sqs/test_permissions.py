@@ -64,6 +64,16 @@ REFUSED: list[tuple[dict[str, Any], type[PenstockError], str]] = [
         "Value me for parameter PrincipalId is invalid. Reason: Unable to verify.",
     ),
     ({"actions": ["Fly"]}, InvalidParameter, "Value SQS:Fly for parameter ActionName is invalid."),
+    (
+        {"actions": ["SendMessageBatch"]},
+        InvalidParameter,
+        "Value SQS:SendMessageBatch for parameter ActionName is invalid. Reason: Please refer to the appropriate WSDL",
+    ),
+    (
+        {"actions": ["SendMessage", "DeleteQueue"]},
+        InvalidParameter,
+        "Value SQS:DeleteQueue for parameter ActionName is invalid. Reason: Only the queue owner is allowed to invoke",
+    ),
     ({"actions": ["SendMessage"] * 8}, OverLimit, "8 Actions were found, maximum allowed is 7."),
     ({"accounts": ["111122223333"] * 51}, OverLimit, "51 Principals were found, maximum allowed is 50."),
 ]

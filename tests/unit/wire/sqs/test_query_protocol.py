@@ -236,10 +236,7 @@ WRITTEN: list[tuple[str, msgspec.Struct | None, str]] = [
     (
         "ReceiveMessage",
         shapes.ReceiveMessageResult(),
-        (
-            f"<ReceiveMessageResponse {XMLNS}><ReceiveMessageResult></ReceiveMessageResult>{METADATA}"
-            "</ReceiveMessageResponse>"
-        ),
+        (f"<ReceiveMessageResponse {XMLNS}><ReceiveMessageResult/>{METADATA}</ReceiveMessageResponse>"),
     ),
     (
         "DeleteMessageBatch",

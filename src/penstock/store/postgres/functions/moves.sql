@@ -33,10 +33,12 @@ BEGIN
         v_failure := 'DestinationDoesNotExist';
     ELSIF v_source.fifo THEN
         SELECT m.destinations, m.failure, m.more INTO v_destinations, v_failure, v_more
-          FROM penstock.move_fifo(v_source.partition, v_source.retention_ms, v_task.destination_id, v_now, v_rows, p_message_ids) m;
+          FROM penstock.move_fifo(v_source.partition, v_source.retention_ms, v_task.destination_id, v_task.permitted,
+                                  v_now, v_rows, p_message_ids) m;
     ELSE
         SELECT m.destinations, m.failure, m.more INTO v_destinations, v_failure, v_more
-          FROM penstock.move(v_source.partition, v_source.retention_ms, v_task.destination_id, v_now, v_rows, p_message_ids) m;
+          FROM penstock.move(v_source.partition, v_source.retention_ms, v_task.destination_id, v_task.permitted,
+                                  v_now, v_rows, p_message_ids) m;
     END IF;
     UPDATE penstock.move_task t
        SET moved = t.moved + cardinality(v_destinations),
@@ -51,9 +53,10 @@ BEGIN
 END $$;
 
 -- Where each message goes, up to the first that cannot go anywhere, and why that one cannot. p_sources are the ARNs of the
--- queues that they died in.
+-- queues that they died in, and p_permitted of those that they may go back to; NULL is any.
 CREATE OR REPLACE FUNCTION penstock.move_destinations(
-    p_fifo boolean, p_destination int, p_sources text[], OUT destinations int[], OUT partitions int[], OUT failure text
+    p_fifo boolean, p_destination int, p_permitted text[], p_sources text[],
+    OUT destinations int[], OUT partitions int[], OUT failure text
 ) LANGUAGE plpgsql AS $$
 DECLARE
     v_bad int;
@@ -65,17 +68,21 @@ BEGIN
       LEFT JOIN LATERAL (
           SELECT x.id, x.partition FROM penstock.queue x
            WHERE x.fifo = p_fifo
-             AND CASE WHEN p_destination IS NULL THEN x.arn = u.arn ELSE x.id = p_destination END OFFSET 0) q ON true;
+             AND CASE WHEN p_destination IS NULL
+                      THEN x.arn = u.arn AND coalesce(x.arn = ANY (p_permitted), true)
+                      ELSE x.id = p_destination END OFFSET 0) q ON true;
     IF v_bad IS NOT NULL THEN
-        failure := CASE WHEN p_destination IS NULL AND p_sources[v_bad] IS NULL
-                        THEN 'SourceUnknown' ELSE 'DestinationDoesNotExist' END;
+        failure := CASE WHEN p_destination IS NULL AND p_sources[v_bad] IS NULL THEN 'SourceUnknown'
+                        WHEN p_destination IS NULL AND p_sources[v_bad] <> ALL (p_permitted) THEN 'DestinationNotPermitted'
+                        ELSE 'DestinationDoesNotExist' END;
         destinations := destinations[:v_bad - 1];
         partitions := partitions[:v_bad - 1];
     END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION penstock.move(
-    p_partition int, p_retention bigint, p_destination int, p_now bigint, p_rows int, p_message_ids text[],
+    p_partition int, p_retention bigint, p_destination int, p_permitted text[], p_now bigint, p_rows int,
+    p_message_ids text[],
     OUT destinations int[], OUT failure text, OUT more boolean
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -100,7 +107,7 @@ BEGIN
                                     ORDER BY m.visible_at, m.position LIMIT p_rows FOR UPDATE SKIP LOCKED) a) b
              LIMIT p_rows) s;
     SELECT coalesce(d.destinations, '{}'), coalesce(d.partitions, '{}'), d.failure INTO destinations, v_partitions, failure
-      FROM penstock.move_destinations(false, p_destination, v_sources) d;
+      FROM penstock.move_destinations(false, p_destination, p_permitted, v_sources) d;
     v_positions := v_positions[:cardinality(destinations)];
     WITH drawn AS MATERIALIZED (
         SELECT nextval('penstock.position') AS position, u.was, u.partition, u.number
@@ -123,7 +130,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION penstock.move_fifo(
-    p_partition int, p_retention bigint, p_destination int, p_now bigint, p_rows int, p_message_ids text[],
+    p_partition int, p_retention bigint, p_destination int, p_permitted text[], p_now bigint, p_rows int,
+    p_message_ids text[],
     OUT destinations int[], OUT failure text, OUT more boolean
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -153,7 +161,7 @@ BEGIN
                   FROM (SELECT f.position, f.visible_at, f.dead_letter_source FROM penstock.fifo_message f
                          WHERE f.group_id = v_group.id ORDER BY f.position LIMIT p_rows - cardinality(destinations)) m) s;
         SELECT coalesce(d.destinations, '{}') AS destinations, d.partitions, d.failure INTO v_to
-          FROM penstock.move_destinations(true, p_destination, v_sources) d;
+          FROM penstock.move_destinations(true, p_destination, p_permitted, v_sources) d;
         failure := v_to.failure;
         v_done := 0;
         -- Runs of neighbours that go to the same queue, in order.

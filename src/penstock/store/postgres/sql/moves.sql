@@ -1,6 +1,7 @@
 -- :start
-INSERT INTO penstock.move_task (id, source_id, destination_id, source, destination, rate, status, to_move, started_at, due_at)
-SELECT $2, s.id, $4, $5, $6, $7, 'RUNNING',
+INSERT INTO penstock.move_task (id, source_id, destination_id, source, destination, rate, permitted, status, to_move,
+                                started_at, due_at)
+SELECT $2, s.id, $4, $5, $6, $7, $8, 'RUNNING',
        CASE WHEN s.fifo
             THEN (SELECT count(*) FROM penstock.fifo_message m
                    WHERE m.partition = s.partition AND m.visible_at <= n.now AND m.sent_at > n.now - s.retention_ms)

@@ -111,7 +111,11 @@ async def test_to_move_messages_takes_the_right_to_receive_them_here_and_send_th
         "mover",
         OWN,
         {"Effect": "Allow", "Action": ["sqs:*MessageMoveTask*", "sqs:ReceiveMessage"], "Resource": "*"},
-        {"Effect": "Allow", "Action": ["sqs:DeleteMessage"], "Resource": "arn:aws:sqs:*:*:dead"},
+        {
+            "Effect": "Allow",
+            "Action": ["sqs:DeleteMessage", "sqs:GetQueueAttributes"],
+            "Resource": "arn:aws:sqs:*:*:dead",
+        },
         {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:*:*:there"},
     )
     guard = Access([KEYS["ann"], mover], broker.queues, clock, region=REGION, secure_transport=False)
