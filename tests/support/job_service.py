@@ -29,9 +29,11 @@ async def enqueue(jobs: Jobs, task: str = "greet", *, queue: str = QUEUE, **fiel
     return await jobs.enqueueing.enqueue(queue, JobRequest(task=task, **fields))
 
 
-async def poll(jobs: Jobs, count: int = 1, *, queue: str = QUEUE, wait_ms: int = 0) -> list[Offer]:
+async def poll(
+    jobs: Jobs, count: int = 1, *, queue: str = QUEUE, wait_ms: int = 0, worker: str = "worker-1"
+) -> list[Offer]:
     """Be offered jobs."""
-    return await jobs.offering.poll([queue], count=count, worker="worker-1", wait_ms=wait_ms)
+    return await jobs.offering.poll([queue], count=count, worker=worker, wait_ms=wait_ms)
 
 
 async def accept(jobs: Jobs, **fields: Any) -> Offer:

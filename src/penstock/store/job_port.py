@@ -13,6 +13,7 @@ The rules of `port` hold here too: a verb returns after its effects are durable,
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -110,6 +111,27 @@ class Reported(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 0
 
 
+class LeaseState(Enum):
+    """Where the offer or the attempt of a lease stands."""
+
+    OFFERED = "offered"
+    RUNNING = "running"
+    REPORTED = "reported"
+    """Its worker ended it."""
+    LAPSED = "lapsed"
+    """Nothing came from its worker in time: the offer was not accepted, or there was no heartbeat."""
+    OVER = "over"
+    """Ended in another way: it timed out, it was cancelled, or the job is gone."""
+
+
+class LeaseStatus(msgspec.Struct, frozen=True, gc=False):
+    """Where a lease stands. While it is offered or running: when it lapses, and how long that is from now."""
+
+    state: LeaseState
+    until_ms: int = 0
+    left_ms: int = 0
+
+
 class Events(msgspec.Struct, frozen=True, gc=False):
     """Events of a job, and its state after the last of them if these are all that there are now (`complete`)."""
 
@@ -137,6 +159,12 @@ class JobStore(Protocol):
 
         Both after the commit, on the event loop; other nodes' too, soon but not surely.
         """
+
+    def listen_heard(self, heard: Callable[[Lease], None]) -> None:
+        """Have `heard(lease)` called, on the event loop, when another node calls `tell_heard`; soon but not surely."""
+
+    def tell_heard(self, lease: Lease) -> None:
+        """Tell other nodes that a worker has reported on a lease that is over, which leaves no trace in the store."""
 
     def steps(self) -> Mapping[str, int]:
         """Tell what happened to jobs, and how often, by this node since the store was opened: the names of moves, and
@@ -194,6 +222,12 @@ class JobStore(Protocol):
         repetition of a report that ended its attempt is answered as the first time. An attempt that ran beyond its
         timeout is over. Whatever ends an attempt of a job whose cancellation was asked for makes it cancelled, except
         success.
+        """
+
+    async def leases(self, leases: Sequence[Lease]) -> list[LeaseStatus]:
+        """Return where leases stand, in order. Changes nothing.
+
+        One that is neither offered nor running is over for good: no report under it will be accepted.
         """
 
     async def cancel(self, job_id: str) -> Job:

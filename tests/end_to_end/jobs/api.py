@@ -73,9 +73,9 @@ def stream_bytes(queue: str, credit: int) -> bytes:
     return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def poll_bytes(queue: str, count: int, wait_ms: int = WAIT_MS) -> bytes:
+def poll_bytes(queue: str, count: int, wait_ms: int = WAIT_MS, worker: str = "") -> bytes:
     """Write the request for a long poll."""
-    body = json.dumps({"queues": [queue], "count": count, "wait_ms": wait_ms}).encode()
+    body = json.dumps({"queues": [queue], "count": count, "wait_ms": wait_ms, "worker": worker}).encode()
     return b"POST /v1/dequeue HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 

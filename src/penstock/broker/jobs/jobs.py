@@ -55,12 +55,13 @@ class Jobs:
         self.queues = JobQueues(store, self._waiters, limits)
         self.enqueueing = Enqueueing(store, self.queues, self._cache, clock, ids, limits, advancer.expect)
         self.offering = Offering(store, self.queues, self._waiters, self._returns, clock, limits, advancer.expect)
-        self.streams = Streams(self.offering, clock, ids, limits)
-        self.reports = Reports(store, self.streams, clock, limits, advancer.expect)
+        self.streams = Streams(store, self.offering, clock, ids, limits)
+        self.reports = Reports(store, self.offering, self.streams, clock, limits, advancer.expect)
         self.looking = Looking(store, self._changes, clock, limits)
         self.schedules = Schedules(store, self.queues, clock, ids, limits, scheduler.wake)
         self.operations = Operations(store, self.queues, ids, limits, operator.wake)
         store.listen(self._waiters.wake, self._changed)
+        store.listen_heard(self.streams.heard_elsewhere)
 
     @property
     def draining(self) -> bool:

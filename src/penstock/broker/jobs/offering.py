@@ -6,6 +6,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.broker.jobs.unanswered import Unanswered
+from penstock.domain.job_errors import JobQueueDoesNotExist
+from penstock.domain.job_request import check_name, check_range
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -13,13 +17,10 @@ if TYPE_CHECKING:
     from penstock.broker.jobs.returns import Returns
     from penstock.broker.waiters import Ticket, Waiters
     from penstock.domain.clock import Clock
-    from penstock.domain.job import Offer
+    from penstock.domain.job import Lease, Offer
     from penstock.domain.job_limits import JobLimits
     from penstock.domain.job_queue import JobQueue
     from penstock.store.job_port import JobStore
-
-from penstock.domain.job_errors import JobQueueDoesNotExist
-from penstock.domain.job_request import check_name, check_range
 
 STRETCH_FIRST = 16
 STRETCH_MAX = 100
@@ -48,6 +49,7 @@ class Offering:
         self._expect = expect
         self._turn = 0
         self._stretches = _Stretches()
+        self._unanswered = Unanswered(clock)
 
     @property
     def closed(self) -> bool:
@@ -57,30 +59,67 @@ class Offering:
     async def poll(self, names: Sequence[str], *, count: int, worker: str = "", wait_ms: int = 0) -> list[Offer]:
         """Offer up to `count` jobs of these queues; with none at hand, wait for one until `wait_ms` has passed.
 
-        Polls are served in the order of arrival. What a cancelled one was offered is given back.
+        Polls are served in the order of arrival. What a cancelled one was offered is given back. One that was begun
+        before an offer to another poll of this worker lapsed is offered nothing: where there is a job for it, it ends
+        empty, and the job goes to the next in line. So a worker that hangs with many polls open keeps a job from
+        others once, not once for each poll; and one that does not hang polls again.
         """
         check_range("count", count, 1, self._limits.offers_max)
-        check_range("wait_ms", wait_ms, 0, max(self._limits.poll_wait_ms_max, self._limits.keep_alive_ms))
+        check_range("wait_ms", wait_ms, 0, self._limits.poll_wait_ms_max)
         if worker:
             check_name("worker", worker, self._limits)
-        queues = [await self._queues.find_or_create(name) for name in dict.fromkeys(names)]
-        # Not always the first one first, or it would starve the others.
-        self._turn += 1
-        turn = self._turn % len(queues)
-        queues = queues[turn:] + queues[:turn]
+        queues = await self._in_turn(names)
+        began_ms = self._clock.now_ms()
+
+        def room() -> int:
+            return 0 if self._unanswered.lapsed_since(worker, began_ms) else count
+
         if wait_ms == 0:
-            return await self._look(queues, count, worker)
-        return await self._wait(queues, count, worker, self._clock.now_ms() + wait_ms)
+            offers = await self._look(queues, count, worker)
+        else:
+            offers = await self._wait(queues, room, worker, began_ms + wait_ms)
+            if self._unanswered.lapsed_before(worker, offers):
+                self._returns.give_back(offers)
+                return []
+        self._unanswered.offered(worker, offers)
+        return offers
+
+    async def wait(self, names: Sequence[str], *, room: Callable[[], int], worker: str, until_ms: int) -> list[Offer]:
+        """Wait for jobs until an instant, as a poll does. `room` says at each look how many may be offered.
+
+        Ends without offers once that is 0.
+        """
+        return await self._wait(await self._in_turn(names), room, worker, until_ms)
+
+    def answered(self, lease: Lease) -> None:
+        """Take in that a worker has reported on an offer or what became of it."""
+        self._unanswered.forget([lease])
 
     def give_back(self, offers: Sequence[Offer]) -> None:
         """Give back, in the background, what did not reach its worker."""
+        self._unanswered.forget(offer.lease for offer in offers)
         self._returns.give_back(offers)
 
-    async def _wait(self, queues: list[JobQueue], count: int, worker: str, deadline_ms: int) -> list[Offer]:
+    async def _in_turn(self, names: Sequence[str]) -> list[JobQueue]:
+        """Find queues, not always the first one first, or it would starve the others."""
+        queues = [await self._queues.find_or_create(name) for name in dict.fromkeys(names)]
+        self._turn += 1
+        turn = self._turn % len(queues)
+        return queues[turn:] + queues[:turn]
+
+    async def _wait(
+        self, queues: list[JobQueue], room: Callable[[], int], worker: str, deadline_ms: int
+    ) -> list[Offer]:
         with contextlib.ExitStack() as stack:
             tickets = {queue.id: stack.enter_context(self._waiters.ticket(queue.id)) for queue in queues}
             while True:
                 signalled = await self._signalled(tickets, deadline_ms)
+                count = room()
+                if count == 0:
+                    # A signal is for somebody else, also one that came together with the deadline.
+                    for queue in queues:
+                        self._waiters.wake(queue.id)
+                    return []
                 # At the deadline there is one last look: what came due at that very instant is still in time.
                 worth = [queue for queue in queues if queue.id in signalled] or queues
                 offers = await self._look(worth, count, worker)

@@ -14,6 +14,7 @@ from penstock.store.job_port import Complete, Fail, Report, Reported, Snooze
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.broker.jobs.offering import Offering
     from penstock.broker.jobs.streams import Streams
     from penstock.domain.clock import Clock
     from penstock.domain.job import Failure, JobEvent, Lease
@@ -31,12 +32,14 @@ class Reports:
     def __init__(
         self,
         store: JobStore,
+        offering: Offering,
         streams: Streams,
         clock: Clock,
         limits: JobLimits,
         expect: Callable[[int], None],
     ) -> None:
         self._store = store
+        self._offering = offering
         self._streams = streams
         self._clock = clock
         self._limits = limits
@@ -67,7 +70,7 @@ class Reports:
         if sound:
             found = await self._store.report(list(sound.values()))
             for (place, report), answer in zip(sound.items(), found, strict=True):
-                self._take_in(report.lease, answer)
+                self._take_in(report, answer)
                 answers[place] = answer
         return [answers[place] for place in range(len(reports))]
 
@@ -78,7 +81,9 @@ class Reports:
             raise JobInvalid(f"Events of the kind {kind!r} are the service's own.", "kind")
         check_name("id", event_id, self._limits)
         check_size("data", len(data), self._limits.event_bytes_max)
-        return await self._store.publish(lease, event_id, kind, data)
+        event = await self._store.publish(lease, event_id, kind, data)
+        self._streams.heard_of_event(lease)
+        return event
 
     def _checked(self, report: Report) -> Report:
         if isinstance(report, Complete):
@@ -93,8 +98,9 @@ class Reports:
             return Fail(report.lease, cut_failure(failure, self._limits.failure_bytes_max))
         return report
 
-    def _take_in(self, lease: Lease, answer: Reported | JobError) -> None:
-        self._streams.heard(lease, answer)
+    def _take_in(self, report: Report, answer: Reported | JobError) -> None:
+        self._offering.answered(report.lease)
+        self._streams.heard(report, answer)
         if isinstance(answer, Reported) and answer.until_ms is not None:
             self._expect(answer.until_ms - self._clock.now_ms())
 

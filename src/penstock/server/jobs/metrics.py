@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from penstock.broker.jobs.jobs import Jobs
+    from penstock.broker.jobs.streams import Streams
     from penstock.domain.job_queue import JobCounts
     from penstock.server.jobs.counters import JobCounters
 
@@ -97,7 +98,7 @@ class JobMetrics:
             *_turned_away(self._counters),
             *_requests(self._counters),
             *_queues(held, uncounted),
-            GaugeMetricFamily("penstock_job_streams", "Streams of offers that workers hold.", len(self._jobs.streams)),
+            *_streams(self._jobs.streams),
             GaugeMetricFamily("penstock_job_polls_waiting", "Workers that wait for a job.", self._jobs.long_polls),
         ]
 
@@ -167,6 +168,20 @@ def _requests(counters: JobCounters) -> Iterator[Metric]:
         totals = itertools.accumulate(latencies.buckets)
         latency.add_metric([operation], list(zip(bounds, totals, strict=True)), latencies.sum_s)
     yield from (requests, problems, latency)
+
+
+def _streams(streams: Streams) -> Iterator[Metric]:
+    yield GaugeMetricFamily("penstock_job_streams", "Streams of offers that workers hold.", len(streams))
+    yield GaugeMetricFamily(
+        "penstock_job_streams_held_back",
+        "Streams on which nothing is offered until their workers are heard from.",
+        streams.held_back,
+    )
+    yield CounterMetricFamily(
+        "penstock_job_stream_silences",
+        "How often a stream was held back because its worker let an offer or a lease lapse.",
+        streams.silences,
+    )
 
 
 def _queues(held: Mapping[str, _Held], uncounted: int) -> Iterator[Metric]:

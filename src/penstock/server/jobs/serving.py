@@ -131,11 +131,12 @@ async def _stream(answer: Streamed, gone: asyncio.Future[None], send: Send) -> N
                 break
             await send({"type": "http.response.body", "body": part, "more_body": True})
     finally:
+        # First, and without waiting: whoever cancels this task must not keep it from being done.
+        answer.closed()
         if step is not None:
             step.cancel()
             # Whatever came of it, nobody is there to be told.
             await asyncio.gather(step, return_exceptions=True)
-        answer.closed()
         await answer.chunks.aclose()
 
 

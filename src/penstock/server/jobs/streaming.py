@@ -24,6 +24,7 @@ NDJSON = "application/x-ndjson"
 SERVER_SENT_EVENTS = "text/event-stream"
 _encode = msgspec.json.Encoder().encode
 _KEEP_ALIVE = _encode(StreamLine(keep_alive=True)) + b"\n"
+_HELD_BACK = _encode(StreamLine(keep_alive=True, held_back=True)) + b"\n"
 _DRAIN = _encode(StreamLine(drain=True)) + b"\n"
 _BEAT = b": keep-alive\n\n"
 
@@ -37,15 +38,10 @@ async def offer_lines(
         async with contextlib.aclosing(stream.batches()) as batches:
             async for offers in batches:
                 offered(offers)
-                yield (
-                    b"".join(
-                        [
-                            _encode(StreamLine(offer=offer_view(offer, tokens.encode(offer.lease)))) + b"\n"
-                            for offer in offers
-                        ]
-                    )
-                    or _KEEP_ALIVE
-                )
+                lines = [
+                    _encode(StreamLine(offer=offer_view(offer, tokens.encode(offer.lease)))) + b"\n" for offer in offers
+                ]
+                yield b"".join(lines) or (_HELD_BACK if stream.held_back else _KEEP_ALIVE)
     except PenstockError as error:
         # The status was sent long ago.
         yield _encode({"problem": problem_of(error)}) + b"\n"

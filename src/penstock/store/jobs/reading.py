@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.domain.job import Job, JobState
+from penstock.domain.job import AttemptOutcome, Job, JobState
 from penstock.domain.job_errors import JobDoesNotExist
-from penstock.store.job_port import DeadGroup
+from penstock.store.job_port import DeadGroup, LeaseState, LeaseStatus
 from penstock.store.jobs import queues
 from penstock.store.jobs.rows import attempt_of, job_of
 from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.domain.job import Lease
     from penstock.domain.job_queue import JobQueue
     from penstock.domain.operation import JobFilter
-    from penstock.store.jobs.script import Script, Tx
+    from penstock.store.jobs.script import Row, Script, Tx
     from penstock.store.jobs.surroundings import Surroundings
 
 POSITION_END = 2**63 - 1
@@ -64,6 +67,30 @@ def job(_tx: Tx, around: Surroundings, job_id: str) -> Script[Job]:
     position = rows[0][0]
     attempts = yield "attempts_of", (position, around.limits.attempts_shown_max)
     return job_of(rows[0], tuple(attempt_of(row) for row in reversed(attempts)))
+
+
+def lease_statuses(tx: Tx, leases: Sequence[Lease]) -> Script[list[LeaseStatus]]:
+    """Read where leases stand."""
+    rows = yield "leases", (listed((lease.job_id, lease.fence) for lease in leases),)
+    found = {(job_id, fence): _lease_status(rest, fence, tx.now_ms) for job_id, fence, *rest in rows}
+    gone = LeaseStatus(LeaseState.OVER)
+    return [found.get((lease.job_id, lease.fence), gone) for lease in leases]
+
+
+def _lease_status(row: Row, fence: int, now_ms: int) -> LeaseStatus:
+    state, job_fence, due_at_ms, times_out_at_ms, finished_at_ms, outcome, answered = row
+    if outcome is None:
+        # Never accepted.
+        if state == JobState.OFFERED and job_fence == fence and due_at_ms > now_ms:
+            return LeaseStatus(LeaseState.OFFERED, due_at_ms, due_at_ms - now_ms)
+        return LeaseStatus(LeaseState.LAPSED if finished_at_ms is None or job_fence != fence else LeaseState.OVER)
+    if outcome == AttemptOutcome.RUNNING:
+        if due_at_ms > now_ms:
+            return LeaseStatus(LeaseState.RUNNING, due_at_ms, due_at_ms - now_ms)
+        return LeaseStatus(LeaseState.OVER if times_out_at_ms <= now_ms else LeaseState.LAPSED)
+    if answered:
+        return LeaseStatus(LeaseState.REPORTED)
+    return LeaseStatus(LeaseState.LAPSED if outcome == AttemptOutcome.LOST else LeaseState.OVER)
 
 
 def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: int, bytes_max: int) -> Script[Found]:

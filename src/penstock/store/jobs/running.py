@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.domain.job import Lease
     from penstock.store.jobs.script import Answer, Script, Tx
 
 UNKEEPABLE = "A text holds characters that cannot be stored."
@@ -36,3 +37,9 @@ class Runner(Protocol):
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         """As `JobStore.listen`."""
+
+    def listen_heard(self, heard: Callable[[Lease], None]) -> None:
+        """As `JobStore.listen_heard`."""
+
+    def tell_heard(self, lease: Lease) -> None:
+        """As `JobStore.tell_heard`."""

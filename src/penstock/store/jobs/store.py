@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
-    from penstock.store.job_port import DeadGroup, Enqueued, Events, Report, Reported
+    from penstock.store.job_port import DeadGroup, Enqueued, Events, LeaseStatus, Report, Reported
     from penstock.store.jobs.running import Runner
 
 _log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class ScriptedJobs:
         self._reports: Gathering[Report, Reported | JobError] = Gathering(
             self._report, width=runner.width, size_of=_report_size
         )
+        self._statuses: Gathering[Lease, LeaseStatus] = Gathering(self._lease_statuses, width=runner.width)
         self._turns: dict[int, str] = {}
         """By queue id, the tenant that had its turn last, here. Only a hint."""
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -81,6 +82,12 @@ class ScriptedJobs:
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._runner.listen(ready, changed)
+
+    def listen_heard(self, heard: Callable[[Lease], None]) -> None:
+        self._runner.listen_heard(heard)
+
+    def tell_heard(self, lease: Lease) -> None:
+        self._runner.tell_heard(lease)
 
     def steps(self) -> Mapping[str, int]:
         return self._runner.steps()
@@ -171,6 +178,12 @@ class ScriptedJobs:
             intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width, size_of=_draft_size)
         return intake
 
+    async def leases(self, leases: Sequence[Lease]) -> list[LeaseStatus]:
+        return await self._statuses.call(leases)
+
+    async def _lease_statuses(self, leases: list[Lease]) -> list[LeaseStatus]:
+        return await self._runner.run("leases", partial(reading.lease_statuses, leases=leases))
+
     async def _report(self, reports: list[Report]) -> list[Reported | JobError]:
         return await self._runner.run("report", partial(reporting.report, around=self._around, reports=reports))
 
@@ -198,13 +211,14 @@ class ScriptedJobs:
         while self._under_way:
             await asyncio.wait(self._under_way)
         await self._reports.close()
+        await self._statuses.close()
 
     def _take_back(self, taken: asyncio.Task[list[Offer | int | None]]) -> None:
         """Release what was offered to a caller who has gone. Should that fail, the offers end by themselves."""
         self._under_way.discard(taken)
         if taken.cancelled() or taken.exception() is not None or not _offers(taken.result()).offers:
             return
-        releases = [Release(offer.lease) for offer in _offers(taken.result()).offers]
+        releases = [Release(offer.lease, unaccepted=True) for offer in _offers(taken.result()).offers]
         released = asyncio.ensure_future(self.report(releases))
         self._under_way.add(released)
         released.add_done_callback(self._taken_back)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from penstock.domain.errors import StoreUnavailable
+from penstock.domain.job import Lease
 from penstock.domain.job_errors import JobInvalid
 from penstock.store.jobs.running import UNKEEPABLE
 from penstock.store.jobs.script import Overtaken, Tx, save_counts
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 JOBS_READY = "penstock_jobs_ready"
 JOBS_CHANGED = "penstock_jobs_changed"
+LEASES_HEARD = "penstock_leases_heard"
 
 SHARDS = 32
 """How many counters a queue has for each state; a transaction uses one at random."""
@@ -53,14 +55,22 @@ class PostgresRunner:
         self._failpoints = failpoints
         self._statements = statements(Dialect.POSTGRES)
         self._listeners: list[tuple[Callable[[int, int], None], Callable[[str], None]]] = []
+        self._hearers: list[Callable[[Lease], None]] = []
         self._steps: Counter[str] = Counter()
         self._running: set[asyncio.Task[object]] = set()
         self._closed = False
         wake.open_topic(JOBS_READY, self._heard_ready)
         wake.open_topic(JOBS_CHANGED, self._heard_changed)
+        wake.open_topic(LEASES_HEARD, self._heard_lease)
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._listeners.append((ready, changed))
+
+    def listen_heard(self, heard: Callable[[Lease], None]) -> None:
+        self._hearers.append(heard)
+
+    def tell_heard(self, lease: Lease) -> None:
+        self._wake.tell(LEASES_HEARD, f"{lease.job_id}:{lease.attempt}:{lease.fence}")
 
     def steps(self) -> Mapping[str, int]:
         return self._steps
@@ -142,6 +152,11 @@ class PostgresRunner:
 
     def _heard_changed(self, word: str) -> None:
         self._report_changed(word)
+
+    def _heard_lease(self, word: str) -> None:
+        job_id, attempt, fence = word.rsplit(":", 2)
+        for heard in self._hearers:
+            heard(Lease(job_id, int(attempt), int(fence)))
 
     def _report_ready(self, queue_id: int, count: int) -> None:
         for ready, _ in self._listeners:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.domain.failpoints import Failpoints
+    from penstock.domain.job import Lease
     from penstock.store.jobs.running import Body
     from penstock.store.jobs.script import Answer, Script
     from penstock.store.sqlite.commits import Commits
@@ -41,6 +42,12 @@ class SqliteRunner:
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._listeners.append((ready, changed))
+
+    def listen_heard(self, heard: Callable[[Lease], None]) -> None:
+        """Do nothing: there is no other node."""
+
+    def tell_heard(self, lease: Lease) -> None:
+        """Do nothing: there is no other node."""
 
     def steps(self) -> Mapping[str, int]:
         return self._steps

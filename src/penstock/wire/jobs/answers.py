@@ -160,6 +160,8 @@ class StreamLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream: str | None = None
     offer: OfferView | None = None
     keep_alive: bool = False
+    held_back: bool = False
+    """Nothing is offered until the worker is heard from: it let an offer or a lease lapse."""
     drain: bool = False
 
 

@@ -285,7 +285,7 @@ async def test_an_offer_that_was_accepted_after_all_is_not_taken_away(jobs: Jobs
 async def test_an_offer_that_nobody_accepts_goes_back_in_time(jobs: Jobs, clock: ManualClock) -> None:
     stored = await enqueue(jobs)
     await poll(jobs)
-    waiting = asyncio.create_task(poll(jobs, wait_ms=WAIT_MS))
+    waiting = asyncio.create_task(poll(jobs, wait_ms=WAIT_MS, worker="worker-2"))
     await parked(jobs, 1)
     await clock.advance(seconds=10)
     [offer] = await waiting

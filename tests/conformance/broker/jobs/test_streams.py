@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-
 import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.jobs.jobs import Jobs
-from penstock.broker.jobs.streams import OfferStream
 from penstock.domain.errors import OverLimit
-from penstock.domain.job import Failure, JobState, Offer
+from penstock.domain.job import Failure, JobState
 from penstock.domain.job_errors import JobInvalid, StreamDoesNotExist
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_request import JobRequest
@@ -22,46 +17,9 @@ from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
 from tests.support.job_service import QUEUE, enqueue, make_queue, parked, poll
+from tests.support.job_streams import reader, turns
 
 KEEP_ALIVE_MS = 15_000
-
-
-class Reader:
-    """Reads a stream, one part at a time."""
-
-    def __init__(self, stream: OfferStream) -> None:
-        self.stream = stream
-        self._batches = stream.batches()
-        self._reading: asyncio.Task[list[Offer]] | None = None
-
-    async def next(self) -> list[Offer]:
-        return await anext(self._batches)
-
-    def reading(self) -> asyncio.Task[list[Offer]]:
-        self._reading = asyncio.create_task(self.next())
-        return self._reading
-
-    async def close(self) -> None:
-        """Leave, as a client does whose connection breaks."""
-        if self._reading is not None and not self._reading.done():
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
-        await self._batches.aclose()
-        self.stream.close()
-
-
-@contextlib.asynccontextmanager
-async def reader(jobs: Jobs, credit: int) -> AsyncIterator[Reader]:
-    opened = Reader(jobs.streams.open([QUEUE], credit=credit, worker="worker-1"))
-    try:
-        yield opened
-    finally:
-        await opened.close()
-
-
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_a_stream_offers_no_more_than_its_credit(jobs: Jobs) -> None:
@@ -102,7 +60,10 @@ async def test_the_slot_of_a_lease_that_lapsed_is_free_again(jobs: Jobs, clock: 
         waiting = stream.reading()
         await turns()
         await clock.advance(ms=5_000)
-        [accepted] = await waiting
+        assert await waiting == []
+        assert stream.stream.taken == 0
+        stream.stream.add_credit(0)
+        [accepted] = await stream.next()
         assert {unaccepted.lease.job_id, accepted.lease.job_id} <= stored
         await jobs.reports.report(Accept(accepted.lease))
         waiting = stream.reading()
@@ -110,7 +71,8 @@ async def test_the_slot_of_a_lease_that_lapsed_is_free_again(jobs: Jobs, clock: 
         await clock.advance(ms=9_999)
         assert not waiting.done()
         await clock.advance(ms=1)
-        assert len(await waiting) == 1
+        assert await waiting == []
+        assert stream.stream.taken == 0
 
 
 async def test_credit_can_be_added_while_the_stream_waits(jobs: Jobs) -> None:

@@ -15,7 +15,8 @@ from penstock.server.jobs.counters import JobCounters
 from penstock.server.metrics import Metrics
 from penstock.testing import ManualClock
 from tests.support.board import Board
-from tests.support.job_service import parked
+from tests.support.job_service import make_queue, parked
+from tests.support.job_streams import reader, turns
 from tests.unit.server.jobs.conftest import QUEUE, Api
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
@@ -156,3 +157,26 @@ async def test_workers_are_counted_while_they_are_connected(api: Api, board: Boa
     await board.look()
     assert board.value("penstock_job_streams") == 0
     assert board.value("penstock_job_polls_waiting") == 0
+
+
+async def test_streams_that_are_held_back_are_counted(
+    api: Api, board: Board, broker: Broker, clock: ManualClock
+) -> None:
+    await board.look()
+    assert board.value("penstock_job_streams_held_back") == 0
+    assert board.value("penstock_job_stream_silences_total") == 0
+    await make_queue(broker.jobs, QUEUE, offer_ms=5_000)
+    await api.enqueue()
+    async with reader(broker.jobs, 1) as stream:
+        await stream.next()
+        waiting = stream.reading()
+        await turns()
+        await clock.advance(ms=5_000)
+        await waiting
+        await board.look()
+        assert board.value("penstock_job_streams_held_back") == 1
+        assert board.value("penstock_job_stream_silences_total") == 1
+        stream.stream.add_credit(0)
+        await board.look()
+        assert board.value("penstock_job_streams_held_back") == 0
+        assert board.value("penstock_job_stream_silences_total") == 1

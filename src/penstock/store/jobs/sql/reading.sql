@@ -90,3 +90,12 @@ WHERE position = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($1 AS jso
 -- :dead_page
 SELECT position, id, task, coalesce(failure_kind, ''), finished_at FROM penstock.job
 WHERE queue_id = $1 AND state = 7 AND position < $2 ORDER BY position DESC LIMIT $3
+
+-- :leases
+-- Where the leases stand whose jobs and fences are in $1. An offer that was accepted has an attempt of its fence.
+SELECT j.id, CAST(d.value ->> 1 AS int), j.state, j.fence, j.due_at, j.times_out_at, j.finished_at, a.outcome,
+    a.answer IS NOT NULL
+FROM jsonb_array_elements(CAST($1 AS jsonb)) AS d (value) -- [postgres]
+FROM json_each($1) AS d -- [sqlite]
+JOIN penstock.job j ON j.id = d.value ->> 0
+LEFT JOIN penstock.job_attempt a ON a.position = j.position AND a.fence = CAST(d.value ->> 1 AS int)
