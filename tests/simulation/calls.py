@@ -57,6 +57,15 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "from_": queues,
             "how": st.sampled_from(("release", "change_visibility", "delete")),
             "place": st.sampled_from((0, -1)),
+            "retried": st.booleans(),
+        },
+    ),
+    "settle_by_older_receipts": (
+        2,
+        {
+            "from_": queues,
+            "how": st.sampled_from(("release", "change_visibility", "change_visibility", "delete")),
+            "lease_ms": change_times,
         },
     ),
     "delete": (3, {"chosen": some_picks}),

@@ -236,14 +236,25 @@ class StoreMachine(RuleBasedStateMachine):
             self.counts_agree()
             self.time_passes(1_000)
 
-    def settle_one_of_many(self, from_: int, how: str, place: int) -> None:
-        """Receive a batch, do something with its first or its last message only, and see what comes next."""
+    def settle_one_of_many(self, from_: int, how: str, place: int, retried: bool) -> None:
+        """Receive a batch, do something with its first or its last message only, and see what comes next, or again."""
         known = len(self.deliveries)
-        self.receive(from_, 10, LEASE_MS, "none", 0)
+        self.receive(from_, 10, LEASE_MS, "new" if retried else "none", 0)
         batch = self.deliveries[known:]
         if batch:
             arguments = {"lease_ms": 0} if how == "change_visibility" else {}
             getattr(self, f"{how}_now")(batch[place : place + 1 or None], **arguments)
+            self.counts_agree()
+            self.receive(from_, 10, LEASE_MS, "again" if retried else "none", len(self.consumers.receives) - 1)
+
+    def settle_by_older_receipts(self, from_: int, how: str, lease_ms: int) -> None:
+        """Receive messages twice, do something with the first receipts of them, and see what comes next."""
+        known = len(self.deliveries)
+        self.receive(from_, 3, 0, "none", 0)
+        older = self.deliveries[known:]
+        if older:
+            self.receive(from_, 3, LEASE_MS, "none", 0)
+            getattr(self, f"{how}_now")(older[:2], **({"lease_ms": lease_ms} if how == "change_visibility" else {}))
             self.counts_agree()
             self.receive(from_, 10, LEASE_MS, "none", 0)
 
