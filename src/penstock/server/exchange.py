@@ -35,6 +35,8 @@ class Exchange(msgspec.Struct, eq=False):
 
     request: Request | None
     keep_alive: bool
+    chunks: bool = False
+    """Whether the client understands an answer in chunks, as every one of HTTP/1.1 does."""
     response: Response | None = None
     task: asyncio.Task[None] | None = None
     # This is all that uvicorn looks at, of a cycle's state, to decide whether the next request may start.

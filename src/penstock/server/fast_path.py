@@ -192,7 +192,7 @@ class FastPath(ReadingProtocol):
             self._common_of = self.server_state.default_headers
             self._common = render_headers(self.server_state.default_headers)
         with_body = exchange.request is None or exchange.request.method != "HEAD"
-        return render_answer(response, self._common, exchange.keep_alive, with_body)
+        return render_answer(response, self._common, exchange.keep_alive, exchange.chunks, with_body)
 
     def _write(self, exchange: Exchange, response: Response, rendered: bytes) -> None:
         transport = self.transport

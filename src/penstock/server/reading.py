@@ -170,9 +170,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._chunks = []
         self._body_bytes = 0
         # A client of HTTP/1.0 may wish for it, and would have to be told so in words of its own; it is not granted.
-        self._keep_alive = parser.should_keep_alive() and (
-            "connection" not in fields or parser.get_http_version() == "1.1"
-        )
+        self._keep_alive = parser.should_keep_alive() and ("connection" not in fields or self._is_http_1_1())
         if int(fields.get("content-length", "0")) > self._limits.body_bytes_max:
             self._refuse_body()
         elif "expect" in fields and self._current is None and fields["expect"].lower() == "100-continue":
@@ -232,7 +230,11 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._patience.stop()
         request = Request(self._method, self._path, self._query, self._fields, b"".join(self._chunks))
         self._chunks = []
-        self._enter(Exchange(request, self._keep_alive))
+        # A connection is only kept where the client speaks HTTP/1.1.
+        self._enter(Exchange(request, self._keep_alive, self._keep_alive or self._is_http_1_1()))
+
+    def _is_http_1_1(self) -> bool:
+        return self.parser.get_http_version() == "1.1"
 
     def _refuse_head(self) -> None:
         self._refuse(431, f"The headers are larger than {self._limits.head_bytes_max} bytes.")

@@ -93,8 +93,18 @@ class Client:
         """Read one whole answer."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-        body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        if headers.get("transfer-encoding") == "chunked":
+            body = await self._read_chunks()
+        else:
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
         return Answer(int(head[0].split(" ")[1]), headers, body)
+
+    async def _read_chunks(self) -> bytes:
+        body = b""
+        while size := int(await self.reader.readline(), 16):
+            body += (await self.reader.readexactly(size + 2))[:-2]
+        assert await self.reader.readline() == b"\r\n"
+        return body
 
     async def ask(self, *parts: bytes) -> Answer:
         self.write(*parts)
