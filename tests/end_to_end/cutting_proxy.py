@@ -103,6 +103,19 @@ def read_message(connection: socket.socket) -> bytes:
     return read
 
 
+def body_of(message: bytes) -> bytes:
+    """Return the body of a message, without the framing of chunks."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    if b"\r\ntransfer-encoding: chunked" not in head.lower():
+        return body
+    parts = []
+    while size := int(body.partition(b"\r\n")[0], 16):
+        start = body.index(b"\r\n") + 2
+        parts.append(body[start : start + size])
+        body = body[start + size + 2 :]
+    return b"".join(parts)
+
+
 def _missing(read: bytes) -> int | None:
     """Return how many bytes of a message are still to come; None if that is not known yet."""
     head, end, body = read.partition(b"\r\n\r\n")
