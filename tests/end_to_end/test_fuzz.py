@@ -98,7 +98,8 @@ scraps = st.sampled_from(
     [
         *(
             b"POST / HTTP/1.1\r\n",
-            b"GET /healthz HTTP/1.1\r\n",
+            b"POST / HTTP/1.1\r\nHost: localhost\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             b"\r\n",
             b"\r\n\r\n",
