@@ -93,20 +93,44 @@ class CuttingProxy:
 
 
 def read_message(connection: socket.socket) -> bytes:
-    """Read one whole HTTP message, whose body has a stated length or is absent; b"" if none comes any more."""
+    """Read one whole HTTP message with all its framing; b"" if none comes any more."""
     read = b""
-    while b"\r\n\r\n" not in read:
-        part = connection.recv(65_536)
+    while (missing := _missing(read)) != 0:
+        part = connection.recv(65_536 if missing is None else max(missing, 65_536))
         if not part:
             return b""
         read += part
-    head, _, body = read.partition(b"\r\n\r\n")
-    lengths = [line.partition(b":")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-    missing = int(lengths[0]) - len(body) if lengths else 0
-    while missing > 0:
-        part = connection.recv(65_536)
-        if not part:
-            return b""
-        read += part
-        missing -= len(part)
     return read
+
+
+def body_of(message: bytes) -> bytes:
+    """Return the body of a message, without the framing of chunks."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    if b"\r\ntransfer-encoding: chunked" not in head.lower():
+        return body
+    parts = []
+    while size := int(body.partition(b"\r\n")[0], 16):
+        start = body.index(b"\r\n") + 2
+        parts.append(body[start : start + size])
+        body = body[start + size + 2 :]
+    return b"".join(parts)
+
+
+def _missing(read: bytes) -> int | None:
+    """Return how many bytes of a message are still to come; None if that is not known yet."""
+    head, end, body = read.partition(b"\r\n\r\n")
+    if not end:
+        return None
+    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    if fields.get(b"transfer-encoding") != b"chunked":
+        return int(fields.get(b"content-length", b"0")) - len(body)
+    while True:
+        line, found, rest = body.partition(b"\r\n")
+        if not found:
+            return None
+        size = int(line, 16)
+        if len(rest) < size + 2:
+            return size + 2 - len(rest)
+        if size == 0:
+            return 0
+        body = rest[size + 2 :]

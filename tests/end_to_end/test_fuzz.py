@@ -98,7 +98,8 @@ scraps = st.sampled_from(
     [
         *(
             b"POST / HTTP/1.1\r\n",
-            b"GET /healthz HTTP/1.1\r\n",
+            b"POST / HTTP/1.1\r\nHost: localhost\r\n",
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             b"\r\n",
             b"\r\n\r\n",
@@ -252,7 +253,7 @@ def test_no_content_type_makes_the_server_fail(fuzzed_server: RunningServer, kin
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n", b"413"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n", b"413"),
         (b"POST / HTTP/1.1\r\n" + b"X-Many: y\r\n" * 10_000, b"431"),
         (b"POST / HTTP/1.1\r\nX-Long: " + b"y" * 100_000, b"431"),
         (b"POST /" + b"y" * 100_000, b"431"),

@@ -23,6 +23,10 @@ def serve(  # noqa: PLR0913 - one for each flag
     insecure: Annotated[bool, Parameter(group=_NETWORK, negative="")] = False,
     tls_certificate: Annotated[str | None, Parameter(group=_NETWORK)] = None,
     tls_key: Annotated[str | None, Parameter(group=_NETWORK)] = None,
+    allowed_host: Annotated[tuple[str, ...], Parameter(group=_NETWORK, negative="")] = (),
+    allowed_origin: Annotated[tuple[str, ...], Parameter(group=_NETWORK, negative="")] = (),
+    connections_max: Annotated[int, Parameter(group=_NETWORK)] = 10_000,
+    request_memory: Annotated[int, Parameter(group=_NETWORK)] = 256,
     client_timeout: Annotated[float, Parameter(group=_NETWORK)] = 60,
     workers: Annotated[int, Parameter(group=_NETWORK)] = 1,
     store: Annotated[str, Parameter(group=_STORAGE)] = "sqlite:./data/penstock.db",
@@ -54,6 +58,18 @@ def serve(  # noqa: PLR0913 - one for each flag
         A file with the server's certificate (PEM, with its chain), to speak HTTPS.
     tls_key
         A file with the certificate's key.
+    allowed_host
+        A further name of this server, or *.SUFFIX for all that end so. Without keys and tokens the server answers to IP
+        addresses, names without a dot, localhost, *.localhost, *.internal, *.svc.cluster.local and the host of
+        --public-url only, so that no web page can reach it by a name of its own. Can be repeated.
+    allowed_origin
+        An origin (https://app.example.com) whose web pages may use this server, as with an SDK for browsers. Pages of
+        all other origins are refused. Can be repeated.
+    connections_max
+        How many connections a process serves at a time. Further ones are answered with 503 and closed.
+    request_memory
+        How many MiB of requests that are not answered yet a process holds. What does not fit is answered with 503. Each
+        connection may hold 32 KiB besides, so small requests always fit.
     client_timeout
         How many seconds a client may take to send a request or to read its answer, and how long a connection is kept
         that brings none. The server itself may take as long as it needs.
@@ -102,6 +118,10 @@ def serve(  # noqa: PLR0913 - one for each flag
             public_url=public_url,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
+            allowed_host=allowed_host,
+            allowed_origin=allowed_origin,
+            connections_max=connections_max,
+            request_memory_mib=request_memory,
             client_timeout_s=client_timeout,
             workers=workers,
             purge_interval_s=purge_interval,

@@ -126,6 +126,13 @@ class MoveTaskDoesNotExist(PenstockError):
     """No running move task has this handle."""
 
 
+# -- the server -----------------------------------------------------------------------------------
+
+
+class ServerOverloaded(PenstockError):
+    """The server has as much to do as it may take on. Nothing was done; try again."""
+
+
 # -- the store ------------------------------------------------------------------------------------
 
 

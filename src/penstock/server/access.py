@@ -32,6 +32,7 @@ _REPAIR = "SetQueueAttributes"
 _MOVE = "StartMessageMoveTask"
 _SEND = "SendMessage"
 ALLOWED_REMEMBERED_MAX = 10_000
+SIGNERS_REMEMBERED_MAX = 1_024
 
 
 class AccessKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ class Access:
         self._secure_transport = "true" if secure_transport else "false"
         # What users may do on queues without a policy, whatever the circumstances: it never changes.
         self._plainly_allowed: set[tuple[str, str, QueueName]] = set()
+        self._signers: set[str] = set()
         # Who is not signed in has no account, so that a queue has to be named with its owner's.
         self._anonymous = Caller(identity="", account="", region=region, sender=ANONYMOUS)
 
@@ -79,6 +81,22 @@ class Access:
             return self._anonymous
         key = self._keys[scope.access_key]
         return Caller(identity=key.id, account=key.account, region=scope.region, sender=key.user)
+
+    def recognise(self, head: Request) -> bool:
+        """Return whether a request is signed by somebody known, as far as its head tells; refuse it if it is wrong."""
+        # A client writes the same before its signatures all day long. What it signed is verified later.
+        signer = head.headers.get("authorization", "").rpartition("Signature=")[0]
+        if signer in self._signers:
+            return True
+        try:
+            self._verifier.check_head(head, self._clock.now_ms())
+        except AuthenticationMissing:
+            return False
+        if signer:
+            if len(self._signers) >= SIGNERS_REMEMBERED_MAX:
+                self._signers.clear()
+            self._signers.add(signer)
+        return True
 
     async def permit(self, call: Call, operation: str, shape: Any) -> None:  # noqa: ANN401 - the operation's own shape
         """Return if the caller may do this; otherwise raise `AccessDenied`, or `AuthenticationMissing` for nobody.

@@ -13,16 +13,24 @@ if TYPE_CHECKING:
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
-def render_answer(response: Response, common: str, keep_alive: bool, with_body: bool = True) -> bytes:  # noqa: FBT001, FBT002 - by position, since it is called for every request
-    """Write an answer. `common` holds the header lines that all answers share, as `render_headers` makes them."""
+def render_answer(response: Response, common: str, keep_alive: bool, chunks: bool, with_body: bool = True) -> bytes:  # noqa: FBT001, FBT002 - by position, since it is called for every request
+    """Write an answer. `common` holds the header lines that all answers share, as `render_headers` makes them.
+
+    With `chunks` a body is written as one chunk, so that botocore notices an answer that was cut (decision record 9).
+    The header that says where the body ends comes first, because clients accept a head that was cut.
+    """
     lines = ""
     for name, value in response.headers:
         lines += f"{name}: {value}\r\n"
     # A line break inside a header would let whoever chose its value write headers and answers of their own.
     assert lines.count("\n") == len(response.headers) == lines.count("\r"), "a header holds a line break"
     body = response.body
-    head = f"{_STATUS_LINES[response.status]}{common}{lines}content-length: {len(body)}\r\n"
-    head += "\r\n" if keep_alive else "connection: close\r\n\r\n"
+    end = "\r\n" if keep_alive else "connection: close\r\n\r\n"
+    status = _STATUS_LINES[response.status]
+    if chunks and body and with_body:
+        head = f"{status}transfer-encoding: chunked\r\n{common}{lines}{end}{len(body):x}\r\n"
+        return b"%b%b\r\n0\r\n\r\n" % (head.encode("latin-1"), body)
+    head = f"{status}content-length: {len(body)}\r\n{common}{lines}{end}"
     return head.encode("latin-1") + body if with_body else head.encode("latin-1")
 
 

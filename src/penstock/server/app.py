@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.broker.jobs.queues import depth
-from penstock.domain.errors import PenstockError, QueueDoesNotExist, StoreUnavailable
+from penstock.domain.errors import AccessDenied, PenstockError, QueueDoesNotExist, ServerOverloaded, StoreUnavailable
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobQueueDoesNotExist
 from penstock.domain.limits import DAY_MS, SECOND_MS
@@ -38,7 +38,12 @@ PEEK_PAGE = 10
 BODY_BYTES_MAX = 4_096
 PARAMETERS_MAX = 20
 _JSON = ("content-type", "application/json")
-_STATUSES: dict[type[PenstockError], int] = {QueueDoesNotExist: 404, StoreUnavailable: 503}
+_STATUSES: dict[type[PenstockError], int] = {
+    AccessDenied: 403,
+    QueueDoesNotExist: 404,
+    ServerOverloaded: 503,
+    StoreUnavailable: 503,
+}
 _MESSAGES = re.compile(r"/v1/queues/([^/]+)/messages")
 _PUBLIC = frozenset({"/healthz", "/readyz"})
 
@@ -167,7 +172,7 @@ class App:
         except ValueError as error:  # msgspec's errors are of this kind too.
             return _problem(400, f"The request makes no sense: {error}.")
         except PenstockError as error:
-            return _problem(_STATUSES.get(type(error), 400), error.reason)
+            return problem_answer(error)
 
     def _route(self, path: str) -> tuple[str, Handler] | None:
         """Tell which method a path takes, and what answers it."""
@@ -273,6 +278,11 @@ class App:
         step = msgspec.json.decode(body, type=Step)
         await self._clock.advance(seconds=step.seconds, ms=step.ms)
         return _json({"now_ms": self._clock.now_ms()})
+
+
+def problem_answer(error: PenstockError) -> Response:
+    """Make the answer to a request that failed."""
+    return _problem(_STATUSES.get(type(error), 400), error.reason)
 
 
 async def _read(receive: ASGIReceiveCallable) -> bytes | None:

@@ -11,11 +11,15 @@ from typing import Literal
 import msgspec
 
 from penstock.server.access import AccessKey
+from penstock.server.admission import CONNECTIONS_MAX
 from penstock.server.jobs.access import OF_ONE_TENANT, ApiToken, Caller
 
 ACCOUNT_DIGITS = 12
 CLIENT_TIMEOUT_S_MAX = 3_600
 WORKERS_MAX = 64
+REQUEST_MEMORY_MIB_MIN = 64
+"""Of which an anonymous caller gets a quarter: enough for the largest request."""
+REQUEST_MEMORY_MIB_MAX = 1_048_576
 MONITORING_TOKEN_CHARACTERS_MIN = 16
 TENANT_CHARACTERS_MAX = 200
 _ACCOUNT = re.compile(r"[0-9]{12}")
@@ -23,6 +27,8 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _USER = re.compile(r"[A-Za-z0-9+=,.@_-]{1,128}")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,128}")
+_HOST_PATTERN = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 _QUEUE_PATTERN = re.compile(r"[A-Za-z0-9._:*?-]{1,200}")
 
 
@@ -65,6 +71,14 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How clients reach this server, for queue URLs; unset, each client is answered with the host that it used."""
     tls_certificate: str | None = None
     tls_key: str | None = None
+    allowed_host: tuple[str, ...] = ()
+    """Further names of this server, or `*.` and a suffix; without keys and tokens it answers under no other."""
+    allowed_origin: tuple[str, ...] = ()
+    """Origins of web pages that may use this server."""
+    connections_max: int = CONNECTIONS_MAX
+    """How many connections a process serves at a time; further ones are refused."""
+    request_memory_mib: int = msgspec.field(default=256, name="request_memory")
+    """How much of unfinished requests a process holds, besides what every connection may."""
     client_timeout_s: float = msgspec.field(default=60, name="client_timeout")
     """How long a client may take to send a request, to send the next one, or to read an answer."""
     purge_interval_s: int = msgspec.field(default=60, name="purge_interval")
@@ -107,10 +121,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(f"The public URL {self.public_url!r} begins with neither http:// nor https://.")
         self._check_workers()
         self._check_tls()
-        if not 0 < self.client_timeout_s <= CLIENT_TIMEOUT_S_MAX:
-            raise StartFailure(
-                f"The client timeout is a number of seconds, more than 0 and at most {CLIENT_TIMEOUT_S_MAX}."
-            )
+        self._check_pages()
+        self._check_clients()
         if self.purge_interval_s < 0 or self.name_reuse_s < 0:
             raise StartFailure("The purge interval and the name reuse delay are numbers of seconds, 0 or more.")
         token = self.monitoring_token
@@ -134,6 +146,32 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(
                 "A clock that is moved by hand can be moved in one process only, not in several workers."
             )
+
+    def _check_clients(self) -> None:
+        if not 0 < self.client_timeout_s <= CLIENT_TIMEOUT_S_MAX:
+            raise StartFailure(
+                f"The client timeout is a number of seconds, more than 0 and at most {CLIENT_TIMEOUT_S_MAX}."
+            )
+        if self.connections_max < 1:
+            raise StartFailure("The maximum number of connections is 1 or more.")
+        if not REQUEST_MEMORY_MIB_MIN <= self.request_memory_mib <= REQUEST_MEMORY_MIB_MAX:
+            raise StartFailure(
+                f"The request memory is a number of MiB from {REQUEST_MEMORY_MIB_MIN} to {REQUEST_MEMORY_MIB_MAX}."
+            )
+
+    def _check_pages(self) -> None:
+        for host in self.allowed_host:
+            if not _HOST_PATTERN.fullmatch(host):
+                raise StartFailure(
+                    f"The allowed host {host!r} is neither a name (queues.example.com) nor a suffix (*.example.com). "
+                    "It has no scheme and no port."
+                )
+        for origin in self.allowed_origin:
+            if not _ORIGIN.fullmatch(origin):
+                raise StartFailure(
+                    f"The allowed origin {origin!r} is not a scheme, a host and perhaps a port, as in "
+                    "https://app.example.com."
+                )
 
     def _check_keys(self) -> None:
         ids = [key.id for key in self.keys]

@@ -35,6 +35,12 @@ class Exchange(msgspec.Struct, eq=False):
 
     request: Request | None
     keep_alive: bool
+    chunks: bool = False
+    """Whether the client understands an answer in chunks, as every one of HTTP/1.1 does."""
+    held_bytes: int = 0
+    """How much of the connection's memory this holds until it is answered."""
+    for_pages: list[tuple[str, str]] | None = None
+    """Further headers of the answer, whatever it is, for the browser that asked."""
     response: Response | None = None
     task: asyncio.Task[None] | None = None
     # This is all that uvicorn looks at, of a cycle's state, to decide whether the next request may start.

@@ -8,6 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from penstock.server.admission import LINGERING_MAX, Admission, with_retry
 from penstock.server.answer_bytes import refusal, render_answer, render_headers
 from penstock.server.exchange import ConnectionLimits, Exchange
 from penstock.server.reading import ReadingProtocol
@@ -51,8 +54,9 @@ class FastPath(ReadingProtocol):
         answer: Answer,
         begin: Begin | None = None,
         limits: ConnectionLimits,
+        admission: Admission,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop, limits)
+        super().__init__(config, server_state, app_state, _loop, limits, admission)
         self._answer = answer
         self._begin = begin
         self._ahead_bytes = 0
@@ -62,12 +66,26 @@ class FastPath(ReadingProtocol):
         self._common_of: object = None
         self._common = ""
         self._linger: asyncio.TimerHandle | None = None
+        self._turned_away = False
 
     # -- the connection ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._patience.start()
+        if len(self.connections) > self._admission.connections_max:
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Refuse a connection that is one too many. It is not counted among those that are served."""
+        self._turned_away = True
+        self.connections.discard(self)
+        admission = self._admission
+        admission.note_refused_connection()
+        admission.lingering += 1
+        if admission.lingering > LINGERING_MAX:
+            self._limits = msgspec.structs.replace(self._limits, linger_s=0)
+        self._refuse_with(with_retry(refusal(503, f"There are {admission.connections_max} connections already.")))
 
     def eof_received(self) -> None:
         """Take the client for gone; the transport closes itself, and `connection_lost` follows."""
@@ -76,6 +94,9 @@ class FastPath(ReadingProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.discard(self)
         self._patience.close()
+        self._memory.close()
+        if self._turned_away:
+            self._admission.lingering -= 1
         if self._linger is not None:
             self._linger.cancel()
         self.pipeline.clear()
@@ -139,7 +160,7 @@ class FastPath(ReadingProtocol):
     def _start(self, exchange: Exchange) -> None:
         self._current = exchange
         request = exchange.request
-        if request is None:
+        if request is None or exchange.response is not None:
             assert exchange.response is not None
             self._write(exchange, exchange.response, self._render(exchange, exchange.response))
         elif self._begin is None or not self._begin(request, functools.partial(self._reply, exchange)):
@@ -191,8 +212,10 @@ class FastPath(ReadingProtocol):
         if self._common_of is not self.server_state.default_headers:
             self._common_of = self.server_state.default_headers
             self._common = render_headers(self.server_state.default_headers)
+        if exchange.for_pages:
+            response.headers = [*response.headers, *exchange.for_pages]
         with_body = exchange.request is None or exchange.request.method != "HEAD"
-        return render_answer(response, self._common, exchange.keep_alive, with_body)
+        return render_answer(response, self._common, exchange.keep_alive, exchange.chunks, with_body)
 
     def _write(self, exchange: Exchange, response: Response, rendered: bytes) -> None:
         transport = self.transport
@@ -224,6 +247,7 @@ class FastPath(ReadingProtocol):
 
     def _complete(self, exchange: Exchange) -> None:
         exchange.response_complete = True
+        self._memory.free(exchange.held_bytes)
         if exchange.keep_alive:
             self.on_response_complete()
             return
@@ -241,6 +265,8 @@ class FastPath(ReadingProtocol):
     def on_response_complete(self) -> None:
         """Take up the next request, if it is there already. uvicorn's cycles call this too."""
         self.server_state.total_requests += 1
+        if self._cycle_bytes:
+            self._memory.free(self._cycle_bytes.pop(self._current, 0))  # type: ignore[arg-type]  # Or there is none.
         self._current = None
         if self.transport.is_closing():
             return
@@ -280,9 +306,14 @@ class FastPath(ReadingProtocol):
 
 
 def fast_path(
-    answer: Answer, limits: ConnectionLimits | None = None, begin: Begin | None = None
+    answer: Answer,
+    limits: ConnectionLimits | None = None,
+    begin: Begin | None = None,
+    admission: Admission | None = None,
 ) -> type[asyncio.Protocol]:
     """Make the class that uvicorn takes as its `http`, with `begin` and else `answer` for SQS requests."""
     # uvicorn only calls it, so something that makes instances is as good as a class.
-    made: Any = functools.partial(FastPath, answer=answer, begin=begin, limits=limits or ConnectionLimits())
+    made: Any = functools.partial(
+        FastPath, answer=answer, begin=begin, limits=limits or ConnectionLimits(), admission=admission or Admission()
+    )
     return made  # type: ignore[no-any-return]

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from penstock.server.request_head import JOBS
+import msgspec
+
+from penstock.domain.errors import ServerOverloaded
+from penstock.server.admission import with_retry
+from penstock.server.app import problem_answer
+from penstock.server.jobs.app import JobApp
+from penstock.server.request_head import JOBS, for_sqs
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
+    from penstock.domain.errors import PenstockError
     from penstock.server.app import App
     from penstock.server.fast_path import Reply
-    from penstock.server.jobs.app import JobApp
     from penstock.server.jobs.endpoint import Endpoint
     from penstock.server.sqs import SqsEndpoint
     from penstock.wire.http import Request, Response
@@ -37,6 +44,32 @@ class FastFront:
     def begin(self, request: Request, reply: Reply) -> bool:
         """Begin to answer a request without a task, if it is one that can be."""
         return (self._jobs if request.path.startswith(JOBS) else self._sqs).begin(request, reply)
+
+    def recognise(self, head: Request) -> bool:
+        """Return whether a request says who makes it, before its body is there; raise if it is refused for that.
+
+        What is neither SQS nor a route of the job API takes no body to speak of, and decides by itself.
+        """
+        if for_sqs(head.method, head.path, head.headers):
+            return self._sqs.recognise(head)
+        return self._jobs.recognise(_as_routed(head))
+
+    def refuse(self, head: Request, error: PenstockError) -> Response:
+        """Refuse a request without having seen its body, as the part that it is for would do it."""
+        if for_sqs(head.method, head.path, head.headers):
+            answer = self._sqs.refuse(head, error)
+        elif JobApp.takes((routed := _as_routed(head)).path):
+            return self._jobs.refuse(routed, error)
+        else:
+            answer = problem_answer(error)
+        return with_retry(answer) if isinstance(error, ServerOverloaded) else answer
+
+
+def _as_routed(head: Request) -> Request:
+    """Return a head with its path as the application sees it, in which nothing is escaped."""
+    if "%" not in head.path:
+        return head
+    return msgspec.structs.replace(head, path=unquote(head.path))
 
 
 class Front:

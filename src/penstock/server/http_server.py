@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from uvicorn._types import ASGI3Application
 
+    from penstock.server.admission import Admission
     from penstock.server.exchange import ConnectionLimits
     from penstock.server.fast_path import Answer, Begin
 
@@ -41,6 +42,7 @@ class HttpServer(uvicorn.Server):
         *,
         begin: Begin | None = None,
         limits: ConnectionLimits | None = None,
+        admission: Admission | None = None,
         ready: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         tls: tuple[str, str] | None = None,
@@ -49,7 +51,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=fast_path(answer, limits, begin),
+                http=fast_path(answer, limits, begin, admission),
                 interface="asgi3",
                 ws="none",
                 lifespan="off",

@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING, Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from penstock.domain.errors import PenstockError
+from penstock.server.admission import TOO_MUCH, with_retry
 from penstock.server.answer_bytes import refusal
 from penstock.server.exchange import Exchange
 from penstock.server.patience import Patience
-from penstock.server.request_head import FREQUENT_NAMES, JOBS, for_jobs, for_sqs, head_bytes, origin_form
+from penstock.server.request_head import (
+    FREQUENT_NAMES,
+    JOBS,
+    for_jobs,
+    for_sqs,
+    framing_fault,
+    has_body,
+    head_bytes,
+    origin_form,
+)
+from penstock.server.request_memory import ConnectionMemory
 from penstock.wire.http import Request
 from penstock.wire.jobs.problems import TOO_LARGE, make_problem, problem_response
 
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
+    from penstock.server.admission import Admission
     from penstock.server.exchange import ConnectionLimits
     from penstock.wire.http import Response
 
@@ -42,9 +55,11 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None,
         limits: ConnectionLimits,
+        admission: Admission,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
+        self._admission = admission
         self._patience = Patience(self.loop, limits.patience_s, self._give_up)
         self._current: RequestResponseCycle | Exchange | None = None  # What is being answered.
         self._in_message = False
@@ -62,6 +77,12 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._keep_alive = True
+        self._recognised = admission.authenticate is None  # Whether the last request said who makes it, if it has to.
+        self._for_pages: list[tuple[str, str]] | None = None  # Headers without which no page can read the answer.
+        self._ready_answer: Response | None = None  # Of a request that is answered by its head.
+        self._memory = ConnectionMemory(admission.memory)
+        self._message_bytes = 0  # How much of it the message that is being read holds.
+        self._cycle_bytes: dict[RequestResponseCycle, int] = {}  # The same of those that the application answers.
 
     @abc.abstractmethod
     def _enter(self, exchange: Exchange) -> None:
@@ -102,6 +123,9 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         # Of what came together with the end of another message, nobody knows how much belongs to this one.
         if not self._ended_one:
             self._read_bytes += arrived_bytes
+            if self._in_head and not self._hold(arrived_bytes):
+                self._refuse_with(with_retry(refusal(503, TOO_MUCH.reason)))
+                return
         if self._in_head and self._read_bytes > self._limits.head_bytes_max:
             self._refuse_head()
         elif self._read_bytes > self._limits.wire_bytes_max:
@@ -164,19 +188,69 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._path, _, self._query = url.decode("latin-1").partition("?")
         parser = self.parser
         self._method = parser.get_method().decode("ascii")
-        if not for_sqs(self._method, self._path, fields) and not for_jobs(self._method, self._path, fields):
+        # A client of HTTP/1.0 may wish for it, and would have to be told so in words of its own; it is not granted.
+        self._keep_alive = parser.should_keep_alive() and ("connection" not in fields or self._is_http_1_1())
+        fast = for_sqs(self._method, self._path, fields) or for_jobs(self._method, self._path, fields)
+        limits = self._limits
+        if not self._admit(fields, limits.body_bytes_max if fast else limits.wire_bytes_max):
+            return
+        if not fast and self._ready_answer is None:
             self._begin_asgi(url, fields)
             return
         self._chunks = []
         self._body_bytes = 0
-        # A client of HTTP/1.0 may wish for it, and would have to be told so in words of its own; it is not granted.
-        self._keep_alive = parser.should_keep_alive() and (
-            "connection" not in fields or parser.get_http_version() == "1.1"
-        )
-        if int(fields.get("content-length", "0")) > self._limits.body_bytes_max:
-            self._refuse_body()
-        elif "expect" in fields and self._current is None and fields["expect"].lower() == "100-continue":
+        if "expect" in fields and self._current is None and fields["expect"].lower() == "100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _admit(self, fields: dict[str, str], body_bytes_max: int) -> bool:
+        """Decide by its head whether the rest of a request may come. If not, it has been refused."""
+        admission = self._admission
+        self._for_pages = self._ready_answer = None
+        # Nearly every request passes here.
+        if self._method != "POST" or "transfer-encoding" in fields or not admission.guard.passes(fields):
+            fault = framing_fault(fields, http_1_1=self._is_http_1_1())
+            if fault is not None:
+                self._refuse(400, fault)
+                return False
+            try:
+                self._for_pages = admission.guard.check(self._head())
+            except PenstockError as error:
+                return self._answer_head(admission.refuse(self._head(), error))
+            preflight = admission.guard.preflight(self._head())
+            if preflight is not None:
+                return self._answer_head(preflight)
+        length = int(fields.get("content-length", "0"))
+        if length > body_bytes_max:
+            self._refuse_body()
+            return False
+        if admission.authenticate is not None:
+            try:
+                self._recognised = admission.authenticate(self._head())
+            except PenstockError as error:
+                return self._answer_head(admission.refuse(self._head(), error))
+        return self._hold(length) or self._answer_head(admission.refuse(self._head(), TOO_MUCH))
+
+    def _head(self) -> Request:
+        """Return the request that is being read, without its body."""
+        return Request(self._method, self._path, self._query, self._fields, b"")
+
+    def _answer_head(self, answer: Response) -> bool:
+        """Answer a request without its body. Return False if there is one, since the connection ends with this."""
+        if has_body(self._fields):
+            self._refuse_with(answer)
+            return False
+        self._ready_answer = answer
+        return True
+
+    def _hold(self, count: int) -> bool:
+        """Account for bytes of the message that is being read; return False if there is no room for them."""
+        if self._memory.hold(count, self._recognised):
+            self._message_bytes += count
+            return True
+        return False
+
+    def _is_http_1_1(self) -> bool:
+        return self.parser.get_http_version() == "1.1"
 
     def _begin_asgi(self, url: bytes, fields: dict[str, str]) -> None:
         """Let uvicorn see a request from its beginning, now that it is known to be none of ours."""
@@ -190,6 +264,11 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
             self._refuse(400, "The request's target is not the address of anything.")
             return
         self._fast = False
+        if self._message_bytes:
+            self._cycle_bytes[self.cycle] = self._message_bytes
+        if self._for_pages:
+            added = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._for_pages]
+            self.cycle.default_headers = [*self.cycle.default_headers, *added]
         if self._current is None:
             self._current = self.cycle
         elif not self._far_ahead():
@@ -199,8 +278,17 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
     def on_body(self, body: bytes) -> None:
         if self._deaf:
             return
+        grows = "transfer-encoding" in self._fields
         if not self._fast:
+            if grows and not self.cycle.response_complete:
+                if not self._hold(len(body)):
+                    self._refuse_with(self._admission.refuse(self._head(), TOO_MUCH))
+                    return
+                self._cycle_bytes[self.cycle] = self._message_bytes
             super().on_body(body)
+            return
+        if grows and not self._hold(len(body)):
+            self._refuse_with(self._admission.refuse(self._head(), TOO_MUCH))
             return
         self._chunks.append(body)
         self._body_bytes += len(body)
@@ -225,6 +313,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         if self._deaf:
             return
         if not self._fast:
+            self._message_bytes = 0
             super().on_message_complete()
             if self._current is not None:  # It is None if the application has answered without reading everything.
                 self._patience.stop()
@@ -232,7 +321,11 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._patience.stop()
         request = Request(self._method, self._path, self._query, self._fields, b"".join(self._chunks))
         self._chunks = []
-        self._enter(Exchange(request, self._keep_alive))
+        # A connection is only kept where the client speaks HTTP/1.1.
+        chunks = self._keep_alive or self._is_http_1_1()
+        exchange = Exchange(request, self._keep_alive, chunks, self._message_bytes, self._for_pages, self._ready_answer)
+        self._message_bytes = 0
+        self._enter(exchange)
 
     def _refuse_head(self) -> None:
         self._refuse(431, f"The headers are larger than {self._limits.head_bytes_max} bytes.")
@@ -253,8 +346,22 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         if self._deaf:
             return
         if self._in_message and not self._in_head and not self._fast:
-            # The application may be waiting for the rest of this very request; so it learns that it will not come.
-            self._deaf = True
-            self.transport.abort()
-            return
-        self._enter(Exchange(None, keep_alive=False, response=answer))
+            if self.cycle.response_started:
+                # The application may be waiting for the rest of this very request; so it learns that it will not come.
+                self._deaf = True
+                self.transport.abort()
+                return
+            self._withdraw(self.cycle)
+        self._memory.free(self._message_bytes)
+        self._message_bytes = 0
+        self._enter(Exchange(None, keep_alive=False, for_pages=self._for_pages, response=answer))
+
+    def _withdraw(self, cycle: RequestResponseCycle) -> None:
+        """Take a request from the application, which has not begun to answer it; to that its client is gone."""
+        cycle.disconnected = True
+        cycle.message_event.set()
+        self._cycle_bytes.pop(cycle, None)
+        if self._current is cycle:
+            self._current = None
+        else:
+            self.pipeline.popleft()

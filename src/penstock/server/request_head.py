@@ -6,6 +6,8 @@ import re
 
 import httptools
 
+from penstock.server.browser_guard import host_name
+
 _SQS_PATH = re.compile(r"/$|/[0-9]{1,12}/|/queue/")
 """What queue URLs look like: `/`, `/{account}/{queue}`, `/queue/{name}`, and longer ones with a region in them."""
 
@@ -37,6 +39,25 @@ def for_jobs(method: str, path: str, fields: dict[str, str]) -> bool:
     if method != "POST" or _JOBS_PATH.match(path) is None:
         return False
     return "accept" not in fields or _STREAM not in fields["accept"]
+
+
+def framing_fault(fields: dict[str, str], *, http_1_1: bool) -> str | None:
+    """Return what is wrong with a head by the rules of HTTP that the parser leaves to others, if anything is."""
+    host = fields.get("host")
+    if host is None:
+        if http_1_1:
+            return "A request of HTTP/1.1 needs a Host header."
+    elif host_name(host) is None:
+        return "A request needs one Host header, with a name or an address and perhaps a port."
+    coding = fields.get("transfer-encoding")
+    if coding is not None and (coding.strip().lower() != "chunked" or not http_1_1):
+        return "The only transfer coding is chunked, in HTTP/1.1."
+    return None
+
+
+def has_body(fields: dict[str, str]) -> bool:
+    """Return whether something follows a head."""
+    return "transfer-encoding" in fields or fields.get("content-length", "0") != "0"
 
 
 def head_bytes(target: bytes, fields: dict[str, str]) -> int:

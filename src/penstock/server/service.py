@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import resource
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import structlog
 
 from penstock.broker.broker import Broker
 from penstock.domain.clock import ManualClock, SystemClock
@@ -12,7 +16,9 @@ from penstock.domain.ids import RandomIds
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
 from penstock.server.access import Access
+from penstock.server.admission import LINGERING_MAX, Admission
 from penstock.server.app import App, Monitors
+from penstock.server.browser_guard import BrowserGuard
 from penstock.server.config import StartFailure
 from penstock.server.counters import RequestCounters
 from penstock.server.declared_queues import make_declared_queues
@@ -24,6 +30,7 @@ from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.tracing import Tracing
 from penstock.server.metrics import Metrics
+from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
 from penstock.store.opening import open_store
 
@@ -33,6 +40,11 @@ if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
     from penstock.store.port import Store
+
+_log = structlog.get_logger(__name__)
+
+_OTHER_FILES = 128 + LINGERING_MAX
+"""How many files a process needs for its store, its log, and connections that it refuses."""
 
 
 class Service:
@@ -104,11 +116,19 @@ class Service:
             )
             url = _url(config, listener)
             fast = FastFront(endpoint, jobs)
+            admission = Admission(
+                guard=_guard(config),
+                memory=RequestMemory(config.request_memory_mib * MIB),
+                connections_max=_connections_max(config),
+                authenticate=fast.recognise if config.guarded else None,
+                refuse=fast.refuse,
+            )
             self._server = HttpServer(
                 fast.answer,
                 Front(app, JobApp(jobs, body_bytes_max=job_limits.request_bytes_max)),
                 begin=fast.begin,
                 limits=ConnectionLimits(patience_s=config.client_timeout_s),
+                admission=admission,
                 ready=lambda: self._announce(url),
                 stopping=broker.end_waits,
                 tls=_tls(config),
@@ -129,6 +149,26 @@ def _access(config: ServerConfig, broker: Broker) -> Access | None:
     secure = config.tls_certificate is not None
     # Clients sign by the time of the world, wherever the time of the queues may have been moved to.
     return Access(config.keys, broker.queues, SystemClock(), region=config.region, secure_transport=secure)
+
+
+def _guard(config: ServerConfig) -> BrowserGuard:
+    # The name to listen on is a name of this server, and so is the one that queue URLs have.
+    hosts, origins = [config.host, *config.allowed_host], [*config.allowed_origin]
+    if config.public_url is not None:
+        public = urlsplit(config.public_url)
+        hosts.append(public.hostname or "")
+        origins.append(f"{public.scheme}://{public.netloc}")
+    return BrowserGuard(hosts=hosts, origins=origins, guarded=config.guarded)
+
+
+def _connections_max(config: ServerConfig) -> int:
+    """Return how many connections there may be, so that a process does not run out of files for anything else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or files - _OTHER_FILES >= config.connections_max:
+        return config.connections_max
+    allowed = max(1, files - _OTHER_FILES)
+    _log.warning("fewer connections than configured, because of the limit of open files", connections=allowed)
+    return allowed
 
 
 def _clock(config: ServerConfig) -> Clock:

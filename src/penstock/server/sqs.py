@@ -105,6 +105,18 @@ class SqsEndpoint:
         self._note(name, response.status, code, request_id, started_s)
         return response
 
+    def recognise(self, head: Request) -> bool:
+        """Return whether a request says who makes it, before its body is there; raise if it says so wrongly."""
+        return self._access is not None and self._access.recognise(head)
+
+    def refuse(self, head: Request, error: PenstockError) -> Response:
+        """Refuse a request without having seen its body."""
+        started_s = perf_counter()
+        request_id = self._ids.new_id()
+        response, code = _refuse(_protocol_of(head), error, request_id)
+        self._note(UNKNOWN_OPERATION, response.status, code, request_id, started_s)
+        return response
+
     def begin(self, request: Request, reply: Reply) -> bool:
         """Begin to answer a request without a coroutine, which is a good part of what one message costs otherwise.
 

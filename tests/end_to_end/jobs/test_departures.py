@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for two calls here.
 
+from tests.end_to_end.cutting_proxy import body_of, read_message
 from tests.end_to_end.jobs.api import Api, Leave, Stream, close, poll_bytes, stream_bytes, ways_to_leave
 from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, read_all
 
@@ -168,8 +169,9 @@ def test_a_server_that_stops_tells_its_workers_and_takes_back_what_they_did_not_
             assert line.get("keep_alive")
         assert stream.at_end()
         stream.break_by(close)
-    answer = read_all(poller)
+    answer = read_message(poller)
+    assert read_all(poller) == b""
     poller.close()
-    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"offers": [], "drain": True}
+    assert json.loads(body_of(answer)) == {"offers": [], "drain": True}
     server.process.communicate(timeout=STOP_TIMEOUT_S)
     assert server.process.returncode == 0

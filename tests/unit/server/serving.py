@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
+from penstock.server.admission import Admission
 from penstock.server.exchange import ConnectionLimits
 from penstock.server.fast_path import Reply
 from penstock.server.http_server import HttpServer
@@ -93,8 +94,18 @@ class Client:
         """Read one whole answer."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-        body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        if headers.get("transfer-encoding") == "chunked":
+            body = await self._read_chunks()
+        else:
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
         return Answer(int(head[0].split(" ")[1]), headers, body)
+
+    async def _read_chunks(self) -> bytes:
+        body = b""
+        while size := int(await self.reader.readline(), 16):
+            body += (await self.reader.readexactly(size + 2))[:-2]
+        assert await self.reader.readline() == b"\r\n"
+        return body
 
     async def ask(self, *parts: bytes) -> Answer:
         self.write(*parts)
@@ -158,7 +169,11 @@ class Serve(Protocol):
     """Starts a server."""
 
     async def __call__(
-        self, *, limits: ConnectionLimits | None = None, tls: tuple[str, str] | None = None
+        self,
+        *,
+        limits: ConnectionLimits | None = None,
+        admission: Admission | None = None,
+        tls: tuple[str, str] | None = None,
     ) -> Served: ...
 
 
@@ -180,11 +195,23 @@ async def small_application(scope: Any, receive: Any, send: Any) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    desk: Desk, *, limits: ConnectionLimits | None = None, tls: tuple[str, str] | None = None
+    desk: Desk,
+    *,
+    limits: ConnectionLimits | None = None,
+    admission: Admission | None = None,
+    tls: tuple[str, str] | None = None,
 ) -> AsyncIterator[Served]:
     """Serve on a port of this machine for the length of the block."""
     ready = asyncio.Event()
-    server = HttpServer(desk.answer, small_application, begin=desk.begin, limits=limits, ready=ready.set, tls=tls)
+    server = HttpServer(
+        desk.answer,
+        small_application,
+        begin=desk.begin,
+        limits=limits,
+        admission=admission,
+        ready=ready.set,
+        tls=tls,
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         await ready.wait()

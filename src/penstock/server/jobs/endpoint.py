@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.domain.errors import PenstockError
 from penstock.domain.ids import RandomIds
-from penstock.domain.job_errors import JobInvalid
+from penstock.domain.job_errors import JobInvalid, NotAuthenticated
 from penstock.server.counters import RequestCounters
 from penstock.server.jobs.access import Access, Caller
 from penstock.server.jobs.call import Call, Streamed
@@ -34,6 +34,7 @@ _CHALLENGE = (("www-authenticate", 'Bearer realm="penstock"'),)
 _TURNED_AWAY = frozenset({401, 403})
 _SHAPELESS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What is raised where a body cannot be read."""
+RECOGNISED_MAX = 10_000
 Found = tuple["Route", dict[str, str]]
 
 
@@ -52,6 +53,7 @@ class Endpoint:
         self.access = access or Access()
         self._counters = counters or RequestCounters()
         self._ids = ids or RandomIds()
+        self._recognised: set[int] = set()
         self._plain = {(route.method, route.path): route for route in self.routes if "{" not in route.path}
         self._patterns = [
             (route, re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", route.path)))
@@ -99,6 +101,34 @@ class Endpoint:
         self._note(route, answer, problem, correlation_id, perf_counter() - started_s)
         reply(answer)
 
+    def recognise(self, head: Request) -> bool:
+        """Return whether a request says who makes it, before its body is there; raise if it has to and does not."""
+        # Python keys these hashes with a secret, and no token is kept. Who it belongs to is looked up later.
+        mark = hash(head.headers.get("authorization"))
+        if mark in self._recognised:
+            return True
+        try:
+            self.access.identify(head)
+        except NotAuthenticated:
+            if self.find(head.method, head.path) is None:
+                return False  # It is told so, whoever asks.
+            raise
+        if len(self._recognised) >= RECOGNISED_MAX:
+            self._recognised.clear()
+        self._recognised.add(mark)
+        return True
+
+    def refuse(self, head: Request, error: PenstockError) -> Response:
+        """Refuse a request without having seen its body."""
+        started_s = perf_counter()
+        problem = problem_of(error)
+        correlation_id = correlation_id_of(head.headers, self._ids)
+        answer = problem_response(problem, *_challenge(problem), (HEADER, correlation_id))
+        found = self.find(head.method, head.path)
+        if found is not None:
+            self._note(found[0], answer, problem, correlation_id, perf_counter() - started_s)
+        return answer
+
     async def answer_hot(self, request: Request) -> Response:
         """Answer a request of a route that is no stream, or refuse one of no route."""
         found = self.find(request.method, request.path)
@@ -131,7 +161,7 @@ class Endpoint:
             _log.exception("Request %s failed", correlation_id)
             problem = make_problem(BUG, "It was not your fault. Please try again.")
         if problem is not None:
-            answer = problem_response(problem, *(_CHALLENGE if problem.status == 401 else ()))
+            answer = problem_response(problem, *_challenge(problem))
         answer.headers = [*answer.headers, (HEADER, correlation_id)]
         self._note(route, answer, problem, correlation_id, perf_counter() - started_s)
         return answer
@@ -161,3 +191,8 @@ def _check_path(path: dict[str, str]) -> None:
     for name, text in path.items():
         if not text.isprintable():
             raise JobInvalid(f"{name} in the path holds characters that are not printable.", name)
+
+
+def _challenge(problem: Problem) -> tuple[tuple[str, str], ...]:
+    """Return the header that has to come with a 401."""
+    return _CHALLENGE if problem.status == 401 else ()

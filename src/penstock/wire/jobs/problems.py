@@ -52,6 +52,7 @@ PROBLEMS: dict[type[PenstockError], Kind] = {
     job_errors.NotAuthenticated: Kind(401, "not-authenticated", "Who asks is not known"),
     errors.AccessDenied: Kind(403, "access-denied", "This is not allowed"),
     errors.OverLimit: Kind(429, "too-many-waiting", "Too many wait already"),
+    errors.ServerOverloaded: Kind(503, "overloaded", "The server has too much to do"),
     errors.StoreUnavailable: Kind(503, "store-unavailable", "The store does not answer"),
 }
 MALFORMED = Kind(400, "malformed", "The request cannot be read")

@@ -110,6 +110,7 @@ SQS_ERRORS: dict[type[PenstockError], SqsError] = {
     errors.MoveTaskDoesNotExist: _modelled("ResourceNotFoundException", status=404),
     errors.AccessDenied: _common("AccessDeniedException", "AccessDenied", 403),
     errors.PolicyInvalid: _modelled("InvalidAttributeValue"),
+    errors.ServerOverloaded: _common("ServiceUnavailableException", "ServiceUnavailable", 503),
     errors.StoreUnavailable: _common("ServiceUnavailableException", "ServiceUnavailable", 503),
     # A server with such a store does not start, so no client sees these three.
     errors.StoreInUse: INTERNAL_FAILURE,

@@ -40,17 +40,22 @@ class SignatureVerifier:
 
         Whether a key exists is told before anything else about it, as Amazon does.
         """
-        signature = read_signature(request)
+        signature = self.check_head(request, now_ms)
         scope = signature.scope
-        # A token belongs to a temporary key, of which we have none.
-        if scope.access_key not in self._secrets or signature.token is not None:
-            raise AccessKeyUnknown(_UNKNOWN_KEY)
-        _check_scope(signature)
-        _check_time(signature, now_ms)
         expected = sign(self._signing_key(scope), signature, request)
         if not hmac.compare_digest(expected.encode(), signature.hex.encode("utf-8", "replace")):
             raise SignatureMismatch(_MISMATCH)
         return scope
+
+    def check_head(self, request: Request, now_ms: int) -> Signature:
+        """Return the signature of a request, of which everything is in order but for what its body decides."""
+        signature = read_signature(request)
+        # A token belongs to a temporary key, of which we have none.
+        if signature.scope.access_key not in self._secrets or signature.token is not None:
+            raise AccessKeyUnknown(_UNKNOWN_KEY)
+        _check_scope(signature)
+        _check_time(signature, now_ms)
+        return signature
 
     def _signing_key(self, scope: Scope) -> bytes:
         keys = self._signing_keys

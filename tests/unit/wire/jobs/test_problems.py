@@ -12,7 +12,7 @@ import penstock.domain
 import penstock.server
 import penstock.store
 import penstock.wire
-from penstock.domain.errors import AccessDenied, OverLimit, PenstockError, StoreUnavailable
+from penstock.domain.errors import AccessDenied, OverLimit, PenstockError, ServerOverloaded, StoreUnavailable
 from penstock.domain.job_errors import JobError, JobInvalid, JobRefused, JobTooLarge, LeaseLost, TooMany
 from penstock.wire.jobs.problems import (
     BUG,
@@ -36,7 +36,7 @@ def test_every_error_of_the_job_service_has_a_problem() -> None:
     for package in (penstock.domain, penstock.wire, penstock.store, penstock.broker, penstock.server):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    assert set(PROBLEMS) - {AccessDenied, OverLimit, StoreUnavailable} == every_subclass_of(JobError)
+    assert set(PROBLEMS) - {AccessDenied, OverLimit, ServerOverloaded, StoreUnavailable} == every_subclass_of(JobError)
 
 
 def test_no_two_problems_share_a_type() -> None:
