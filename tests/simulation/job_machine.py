@@ -84,6 +84,7 @@ REPORTS: dict[str, Callable[[Lease], Report]] = {
     "fail for good": lambda lease: Fail(lease, Failure(kind="x", permanent=True)),
     "fail for long": lambda lease: Fail(lease, Failure(kind="x", retry_after_ms=9_000)),
     "release": Release,
+    "return": lambda lease: Release(lease, unaccepted=True),
     "snooze": lambda lease: Snooze(lease, 4_000),
 }
 
@@ -194,9 +195,26 @@ class JobMachine(RuleBasedStateMachine):
         for how, pick in said:
             among = self.leases[-5:] if pick % 2 else self.leases
             reports.append(REPORTS[how](among[pick // 2 % len(among)]))
+        self.say_all(reports)
+
+    def say_all(self, reports: list[Report]) -> None:
+        if not reports:
+            return
         answers = self.run(self.jobs.report(reports))
         got = [answer if isinstance(answer, Reported) else type(answer) for answer in answers]
         assert got == [self.model.report(one) for one in reports]
+
+    @rule(name=names, count=st.integers(1, 6), accepted=st.sampled_from(("in time", "by others", "by nobody")))
+    def return_late(self, name: str, count: int, accepted: str) -> None:
+        """A request dies, and gives back late what it was offered: it was accepted after all, or is others' by now."""
+        dead = self.take(name, count)
+        holders = dead
+        if accepted != "in time":
+            self.time_passes(SETTINGS.offer_ms)
+            holders = self.take(name, count)
+        if accepted != "by nobody":
+            self.say_all([Accept(offer.lease) for offer in holders])
+        self.say_all([Release(offer.lease, unaccepted=True) for offer in dead])
 
     @precondition(lambda self: self.model.jobs)
     @rule(pick=picks, what=st.sampled_from(("cancel", "retry")))
@@ -263,8 +281,7 @@ class JobMachine(RuleBasedStateMachine):
         raise AssertionError("a job is stuck")
 
     def say_now(self, said: Report) -> None:
-        [answer] = self.run(self.jobs.report([said]))
-        assert answer == self.model.report(said)
+        self.say_all([said])
 
     # -- what must hold after every step ----------------------------------------------------------
 
@@ -294,6 +311,12 @@ class JobMachine(RuleBasedStateMachine):
                 kept.cancel_requested,
                 kept.finished_at_ms,
             )
+
+    @invariant()
+    def leases_agree(self) -> None:
+        if self.leases:
+            statuses = self.run(self.jobs.leases(self.leases))
+            assert [status.state for status in statuses] == [self.model.lease_state(lease) for lease in self.leases]
 
     @invariant()
     def counts_agree(self) -> None:

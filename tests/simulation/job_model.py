@@ -23,6 +23,7 @@ from penstock.store.job_port import (
     Enqueued,
     Fail,
     Heartbeat,
+    LeaseState,
     Release,
     Report,
     Reported,
@@ -51,6 +52,10 @@ class ModelJob:
     """Of the last attempt that failed, timed out or was lost."""
     ended: dict[int, tuple[type[Report], Reported]] = field(default_factory=dict)
     """By fence: the report that ended the attempt, and its answer."""
+    attempts_ended: dict[int, LeaseState] = field(default_factory=dict)
+    """By fence: how the attempt ended."""
+    accepted: set[int] = field(default_factory=set)
+    """The fences of the offers that were accepted."""
 
     @property
     def retry(self) -> RetryPolicy:
@@ -191,6 +196,7 @@ class JobModel:
         job.failure_kind = "timeout" if timed_out else "lost"
         job.failures += timed_out
         job.losses += not timed_out
+        job.attempts_ended[job.fence] = LeaseState.OVER if timed_out or job.cancel_requested else LeaseState.LAPSED
         number, most = (job.failures, job.retry.attempts_max) if timed_out else (job.losses, job.retry.losses_max)
         self._end(job, number, dead=job.queue.settings.strict or number >= most, at_least_ms=0)
 
@@ -215,8 +221,9 @@ class JobModel:
             return self._answer_offer(job, said)
         if job.state is JobState.RUNNING and lease.fence == job.fence:
             answer = self._answer_attempt(job, said)
-            if not isinstance(said, Accept | Heartbeat):
+            if isinstance(answer, Reported) and not isinstance(said, Accept | Heartbeat):
                 job.ended[lease.fence] = (type(said), answer)
+                job.attempts_ended[lease.fence] = LeaseState.REPORTED
             return answer
         ended = job.ended.get(lease.fence)
         if ended is not None and ended[0] is type(said):
@@ -224,19 +231,40 @@ class JobModel:
         back = job.state is JobState.QUEUED and job.fence == lease.fence and lease.attempt == job.attempts + 1
         return job.told() if back and isinstance(said, Release) else LeaseLost
 
+    def lease_state(self, lease: Lease) -> LeaseState:
+        """Where a lease stands. Nothing takes effect by asking."""
+        job = next((job for job in self.jobs if job.draft.id == lease.job_id), None)
+        if job is None:
+            return LeaseState.OVER
+        ended = job.attempts_ended.get(lease.fence)
+        if ended is not None:
+            return ended
+        open_now = job.fence == lease.fence and job.due_at_ms is not None and job.due_at_ms > self.now_ms
+        if lease.fence in job.accepted:
+            if open_now:
+                return LeaseState.RUNNING
+            assert job.times_out_at_ms is not None
+            return LeaseState.OVER if job.times_out_at_ms <= self.now_ms else LeaseState.LAPSED
+        if job.state is JobState.OFFERED and open_now:
+            return LeaseState.OFFERED
+        return LeaseState.LAPSED if job.unfinished or job.fence != lease.fence else LeaseState.OVER
+
     def _answer_offer(self, job: ModelJob, said: Report) -> Expected:
         if isinstance(said, Release):
             job.state, job.due_at_ms = JobState.QUEUED, None
         elif isinstance(said, Accept):
             job.state, job.attempts = JobState.RUNNING, job.attempts + 1
+            job.accepted.add(job.fence)
             job.times_out_at_ms = self.now_ms + (job.draft.timeout_ms or job.queue.settings.timeout_ms)
             self._extend(job)
         else:
             return JobStateConflict
         return job.told()
 
-    def _answer_attempt(self, job: ModelJob, said: Report) -> Reported:
+    def _answer_attempt(self, job: ModelJob, said: Report) -> Expected:
         match said:
+            case Release(unaccepted=True):
+                return JobStateConflict
             case Heartbeat():
                 self._extend(job)
             case Complete():

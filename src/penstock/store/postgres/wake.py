@@ -52,6 +52,7 @@ class Wake:
         self._topics: dict[str, Callable[[str], None]] = {}
         self._words: dict[str, set[str]] = {}
         self._news = asyncio.Event()
+        self._pid: int | None = None
         self.listening = asyncio.Event()
         """Set while other nodes are heard."""
 
@@ -104,6 +105,8 @@ class Wake:
         # These transactions only carry notifications, and need not wait for the disk.
         await session.fetch("SELECT set_config('synchronous_commit', 'off', false)")
         session.raw.add_termination_listener(lambda _: self._news.set())
+        # Notifications may still be handed over once the connection is closed, and then it has no id any more.
+        self._pid = session.raw.get_server_pid()
         await session.listen(READY, self._heard)
         await session.listen(QUEUE, self._changed)
         for channel in self._topics:
@@ -136,10 +139,8 @@ class Wake:
                 payload = ",".join(words[first : first + PAYLOAD_WORDS_MAX])
                 await session.fetch("SELECT pg_notify($1, $2)", channel, payload)
 
-    def _heard_words(
-        self, connection: asyncpg.Connection[asyncpg.Record], pid: int, channel: str, payload: object
-    ) -> None:
-        if pid != connection.get_server_pid():
+    def _heard_words(self, _connection: object, pid: int, channel: str, payload: object) -> None:
+        if pid != self._pid:
             for word in str(payload).split(","):
                 self._topics[channel](word)
 
@@ -147,8 +148,8 @@ class Wake:
         for ready in self._listeners:
             ready(queue_id, count)
 
-    def _heard(self, connection: asyncpg.Connection[asyncpg.Record], pid: int, _: str, payload: object) -> None:
-        if pid == connection.get_server_pid():
+    def _heard(self, _connection: object, pid: int, _channel: str, payload: object) -> None:
+        if pid == self._pid:
             return
         for part in str(payload).split(","):
             queue_id, count = part.split(":")

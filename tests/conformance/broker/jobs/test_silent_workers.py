@@ -403,6 +403,29 @@ async def test_a_report_on_a_running_job_to_another_node_wakes_the_stream(
 
 
 @on_postgres
+async def test_a_report_to_another_node_before_a_silence_does_not_end_it(
+    jobs: Jobs, other: Jobs, clock: ManualClock
+) -> None:
+    await enqueue(jobs)
+    async with reader(jobs, 1) as hung:
+        [done] = await hung.next()
+        await other.reports.report(Accept(done.lease))
+        waiting = hung.reading()
+        await turns()
+        await clock.advance(ms=OFFER_MS)
+        await enqueue(jobs)
+        [lapsed] = await waiting
+        assert lapsed.lease.job_id != done.lease.job_id
+        await other.reports.report(Complete(done.lease))
+        for ms in (OFFER_MS, KEEP_ALIVE_MS):
+            waiting = hung.reading()
+            await turns()
+            await clock.advance(ms=ms)
+            assert await waiting == []
+            assert hung.stream.held_back
+
+
+@on_postgres
 async def test_a_silent_streams_job_goes_to_a_worker_of_another_node(
     jobs: Jobs, other: Jobs, clock: ManualClock
 ) -> None:
