@@ -1,44 +1,24 @@
-"""Nonsense of every kind against a real server process: it is turned away, and the server goes on."""
+"""Requests that make no sense, by name, against a real server process: each is refused, and the server goes on."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlencode
 
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for a few calls here.
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.end_to_end.cutting_proxy import read_message
 from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer, many_files, read_all
-from tests.support.exploring import EXPLORING
-from tests.support.sqs_model import sqs_model
 
 IDLE_CONNECTIONS = 3_000
 MEMORY_GROWTH_BYTES_MAX = 64 * 1024 * 1024
 JSON = "application/x-amz-json-1.0"
 FORM = "application/x-www-form-urlencoded"
-OPERATIONS = sorted(sqs_model("json").operation_names)
-MEMBERS = sorted(
-    {
-        member
-        for shape in sqs_model("json").shape_names
-        if sqs_model("json").shape_for(shape).type_name == "structure"
-        for member in sqs_model("json").shape_for(shape).members
-    }
-)
-
-quick = settings(
-    derandomize=not EXPLORING, database=None, deadline=None, max_examples=100, suppress_health_check=list(HealthCheck)
-)
-deep = settings(quick, max_examples=1_000)
 
 
 @pytest.fixture(scope="module")
@@ -85,108 +65,6 @@ def status_of(server: RunningServer, headers: dict[str, str], body: bytes, targe
     assert status < 500, text
     return int(status)
 
-
-def check_raw(server: RunningServer, sent: bytes) -> None:
-    answer = exchange(server, sent)
-    assert not answer.startswith(b"HTTP/1.1 5"), answer
-    assert b"Traceback" not in answer
-
-
-# -- random ---------------------------------------------------------------------------------------
-
-scraps = st.sampled_from(
-    [
-        *(
-            b"POST / HTTP/1.1\r\n",
-            b"POST / HTTP/1.1\r\nHost: localhost\r\n",
-            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            b"\r\n",
-            b"\r\n\r\n",
-        ),
-        *(b"Content-Length: 5\r\n", b"Content-Length: -1\r\n", b"Content-Length: 99999999999999999999\r\n"),
-        *(
-            b"Transfer-Encoding: chunked\r\n",
-            b"Upgrade: h2c\r\nConnection: Upgrade\r\n",
-            b"ffffffffff\r\n",
-            b"0\r\n\r\n",
-        ),
-        *(b"X-Amz-Target: AmazonSQS.SendMessage\r\n", b"Expect: 100-continue\r\n", b"\x00", b"\xff\xfe", b"Host:\r\n"),
-        *(b"GET http://[::1 HTTP/1.1\r\n", b"OPTIONS * HTTP/1.1\r\n", b"{}", b"\x16\x03\x01\x02\x00\x01\x00"),
-    ]
-)
-raw_bytes = st.lists(scraps | st.binary(max_size=40), max_size=12).map(b"".join)
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["fuzzed", "All", "1", "="]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS) | st.text(max_size=8), inner, max_size=6)
-    ),
-    max_leaves=20,
-)
-shapes = st.dictionaries(st.sampled_from(MEMBERS), values, max_size=8)
-form_names = st.lists(
-    st.sampled_from([*MEMBERS, "Action", "Attribute", "1", "0", "-1", "Name", "Value", ""]), max_size=5
-)
-forms = st.dictionaries(form_names.map(".".join), st.text(max_size=20) | st.just("fuzzed"), max_size=8)
-
-
-@st.composite
-def bodies(draw: st.DrawFn) -> bytes:
-    """A body of some operation: of its form with any values in it, then perhaps cut short or spoilt."""
-    shape = draw(shapes) | {"QueueUrl": "fuzzed"}
-    body = json.dumps(shape).encode()
-    return body[: draw(st.integers(0, len(body)))] + draw(st.sampled_from([b"", b"", b"\xff", b"\x00", b'"']))
-
-
-def fuzz_raw(server: RunningServer, limits: settings) -> None:
-    @limits
-    @given(raw_bytes)
-    def run(sent: bytes) -> None:
-        check_raw(server, sent)
-
-    run()
-
-
-def fuzz_json(server: RunningServer, limits: settings) -> None:
-    @limits
-    @given(st.sampled_from([*OPERATIONS, "Nothing", ""]), shapes.map(json.dumps).map(str.encode) | bodies())
-    def run(operation: str, body: bytes) -> None:
-        if b"WaitTimeSeconds" in body:
-            return  # It may be well-formed, and then it waits.
-        status_of(server, {"Content-Type": JSON, "X-Amz-Target": f"AmazonSQS.{operation}"}, body)
-
-    run()
-
-
-def fuzz_query(server: RunningServer, limits: settings) -> None:
-    @limits
-    @given(st.sampled_from(OPERATIONS), forms, st.binary(max_size=20))
-    def run(operation: str, form: dict[str, str], rest: bytes) -> None:
-        if any(name.startswith("WaitTimeSeconds") for name in form):
-            return
-        body = urlencode({"Action": operation, "QueueUrl": "fuzzed"} | form).encode()
-        status_of(server, {"Content-Type": FORM}, body + rest)
-
-    run()
-
-
-every_fuzz = pytest.mark.parametrize("fuzz", [fuzz_raw, fuzz_json, fuzz_query])
-
-
-@every_fuzz
-def test_no_nonsense_makes_the_server_fail(fuzzed_server: RunningServer, fuzz: Any) -> None:
-    fuzz(fuzzed_server, quick)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@every_fuzz
-def test_no_nonsense_makes_the_server_fail_however_long_one_tries(fuzzed_server: RunningServer, fuzz: Any) -> None:
-    fuzz(fuzzed_server, deep)
-
-
-# -- by name --------------------------------------------------------------------------------------
 
 SEND = {"Content-Type": JSON, "X-Amz-Target": "AmazonSQS.SendMessage"}
 DEEP = 100_000

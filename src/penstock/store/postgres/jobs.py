@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import asyncpg
 
-from penstock.domain.errors import StoreUnavailable
+from penstock.domain.errors import PenstockError, StoreUnavailable
 from penstock.domain.job import Lease
 from penstock.domain.job_errors import JobInvalid
 from penstock.store.jobs.running import UNKEEPABLE
@@ -37,6 +38,8 @@ SHARDS = 32
 _UNKEEPABLE = (UnicodeEncodeError, asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
 _NOW = "SELECT penstock.now_ms($1)"
+
+_log = logging.getLogger(__name__)
 
 
 WIDTH = 4
@@ -84,7 +87,11 @@ class PostgresRunner:
         task = asyncio.create_task(self._until_committed(verb, body))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_note_end)
+            raise
 
     async def close(self) -> None:
         """Refuse what comes, and wait for what runs."""
@@ -165,3 +172,10 @@ class PostgresRunner:
     def _report_changed(self, job_id: str) -> None:
         for _, changed in self._listeners:
             changed(job_id)
+
+
+def _note_end(task: asyncio.Task[object]) -> None:
+    """Hear how a call ended whose caller has left: a refusal concerns nobody then, but a bug is logged."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, PenstockError):
+        _log.error("A job call failed after its caller had left", exc_info=error)
