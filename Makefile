@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PATHS := src tests scripts
-EXPLORED := tests/simulation tests/end_to_end/test_fuzz.py tests/end_to_end/jobs/test_document.py tests/unit
+EXPLORED := tests/simulation tests/end_to_end/test_fuzz_campaign.py tests/end_to_end/jobs/test_document.py tests/unit
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast explore evidence check lint types contracts format bench bench-peers bench-scaling lock clean

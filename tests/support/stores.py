@@ -105,5 +105,8 @@ class Home:
             await self._opened.pop().close()
 
 
+on_sqlite = pytest.mark.parametrize("opener", ["sqlite"], indirect=True)
+"""Run a test that is about one process and its file there alone."""
+
 on_postgres = pytest.mark.parametrize("opener", ["postgres"], indirect=True)
 """Run a test that is about several nodes or lost connections where there are such: on PostgreSQL."""

@@ -288,7 +288,7 @@ class Messages:
     async def oldest_age_ms(self, name: QueueName) -> int:
         """Tell how long ago the message was sent that has been in the queue longest; 0 for an empty queue."""
         first = (await self.peek(name, limit=1)).messages
-        return max(0, self._clock.now_ms() - first[0].message.sent_at_ms) if first else 0
+        return max(0, self._clock.wall_ms() - first[0].message.sent_at_ms) if first else 0
 
     # -- settle -----------------------------------------------------------------------------------
 

@@ -30,8 +30,7 @@ class Ticket:
     """A place in a line, taken with `with` before the first look, or a send between the look and the wait wakes nobody.
 
     A ticket holds at most one signal, which is used up by the look that follows the wait. Leaving with one, or in the
-    middle of that look, passes it on, so that none is lost. One timer ends all its waits: should the clock be set back
-    in between, they do not become longer.
+    middle of that look, passes it on, so that none is lost. One timer ends all its waits.
     """
 
     __slots__ = ("_deadline", "_line", "_looking", "_over", "_parked", "_queue_id", "_signalled", "_waiters")

@@ -10,11 +10,14 @@ from cronsim import CronSim, CronSimError
 
 from penstock.domain.job import JobDraft
 from penstock.domain.job_errors import ScheduleInvalid
-from penstock.domain.limits import DAY_MS, SECOND_MS
+from penstock.domain.limits import DAY_MS, HOUR_MS, SECOND_MS
 
 INTERVAL_MS_MIN = SECOND_MS
 INTERVAL_MS_MAX = 366 * DAY_MS
 CRON_LENGTH_MAX = 200
+
+CATCHES_UP_MS = 3 * HOUR_MS
+"""How far the clock may be set back for a schedule that names its hour to wait rather than to fire once more."""
 
 _CRON_FIELDS = 5
 
@@ -79,6 +82,29 @@ def next_fire_ms(schedule: Schedule, after_ms: int) -> int | None:
     return None
 
 
+def catches_up(schedule: Schedule, now_ms: int) -> bool:
+    """Whether a schedule that fired later than now, by a clock that was set back since, waits for its next instant.
+
+    One that names its minutes and hours does if it was three hours or less, as Debian's cron does: it has fired already
+    for the instants that come again. Others do if they have to wait no more than twice as long as they wait anyway.
+    """
+    if schedule.next_at_ms is None or schedule.last_at_ms is None or schedule.last_at_ms <= now_ms:
+        return False
+    if schedule.cron is not None and not _has_star(schedule.cron):
+        return schedule.last_at_ms - now_ms <= CATCHES_UP_MS
+    return schedule.next_at_ms - now_ms <= 2 * (schedule.next_at_ms - schedule.last_at_ms)
+
+
+def _has_star(cron: str) -> bool:
+    """Whether it has a star for its minutes or hours."""
+    minutes, hours, *_ = _expression(cron).split()
+    return minutes.startswith("*") or hours.startswith("*")
+
+
+def _expression(cron: str) -> str:
+    return _CRON_NAMES.get(cron.strip().lower(), cron)
+
+
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
@@ -89,7 +115,7 @@ def _zone(name: str) -> ZoneInfo:
 def _instants(cron: str, after: datetime) -> CronSim:
     if len(cron) > CRON_LENGTH_MAX:
         raise ScheduleInvalid(f"A cron expression has at most {CRON_LENGTH_MAX} characters.")
-    expression = _CRON_NAMES.get(cron.strip().lower(), cron)
+    expression = _expression(cron)
     # With six, the first would be seconds.
     if len(expression.split()) != _CRON_FIELDS:
         raise ScheduleInvalid(f"A cron expression has {_CRON_FIELDS} fields, and {cron!r} has not.")

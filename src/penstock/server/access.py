@@ -76,7 +76,7 @@ class Access:
     def identify(self, request: Request) -> Caller:
         """Tell who makes a request. One that is not signed is nobody's; one that is signed wrongly is refused."""
         try:
-            scope = self._verifier.verify(request, self._clock.now_ms())
+            scope = self._verifier.verify(request, self._clock.wall_ms())
         except AuthenticationMissing:
             return self._anonymous
         key = self._keys[scope.access_key]

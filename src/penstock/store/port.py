@@ -4,8 +4,9 @@ Rules for all verbs:
 
 - A verb returns after its effects are durable. It happens wholly or not at all, in one transaction.
 - Concurrent calls are gathered and committed together; what one of them raises stays with that one.
-- *Now* is the store's: the injected clock on SQLite; on PostgreSQL the database's clock, or the injected one when
-  that is pinned. Within one store it never goes back.
+- *Now* is the store's: on SQLite its own time, which goes on with the injected clock; on PostgreSQL the database's
+  clock, or the injected one when that is pinned. Within one store it never goes back. Instants that a verb takes or
+  returns are the wall clock's.
 - Every verb may raise `StoreUnavailable`; then the caller does not know whether it happened, and may try again with the
   same attempt key. A store resolves what it can resolve itself first.
 - Verbs that take a `Queue` act on the queue with that id as it is now. If it is gone they raise `QueueDoesNotExist`.

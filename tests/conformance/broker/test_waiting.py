@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,14 +11,12 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.messages import Delivery, Messages
 from penstock.broker.queues import Queues
-from penstock.domain.clock import Timer
 from penstock.domain.errors import InvalidParameter, OverLimit, QueueDoesNotExist
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.limits import HOUR_MS, Limits
 from penstock.domain.queue import Queue, QueueName
 from penstock.domain.sending import Outgoing
 from penstock.store.port import FULL_AGAIN_MS, Leased, Store
-from penstock.testing import CountedIds, ManualClock
+from penstock.testing import ManualClock
 from tests.support.queues import queue_name, with_limits
 
 ORDERS = queue_name("orders")
@@ -56,25 +54,6 @@ class Looks:
             await self._idle.wait()
             for _ in range(10):
                 await asyncio.sleep(0)
-
-
-class ClockSetBack:
-    """Shows another clock's time, until it is set back; timers that run already come when they would have come."""
-
-    pinned_ms = None
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self._back_ms = 0
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms() - self._back_ms
-
-    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
-        return self._clock.call_at(at_ms + self._back_ms, callback)
-
-    def set_back(self, ms: int) -> None:
-        self._back_ms += ms
 
 
 @pytest.fixture
@@ -341,27 +320,6 @@ async def test_polls_end_at_once_when_the_service_stops(
     broker.end_waits()
     assert await asyncio.gather(*waiting) == [[], [], []]
     assert await messages.receive(ORDERS, wait_ms=20_000) == []
-
-
-@pytest.mark.usefixtures("orders")
-async def test_a_clock_that_is_set_back_makes_no_poll_longer(
-    store: Store, clock: ManualClock, ids: CountedIds, limits: Limits, looks: Looks, polls: list[Poll]
-) -> None:
-    wrong_clock = ClockSetBack(clock)
-    messages = Broker(store, clock=wrong_clock, ids=ids, limits=limits).messages
-    await start_poll(polls, messages, looks)
-    await clock.advance(seconds=10)
-    wrong_clock.set_back(HOUR_MS)
-    # It looks, finds nothing, and waits on.
-    await messages.send(ORDERS, Outgoing(body="later", delay_s=900))
-    await looks.settle()
-    await clock.advance(seconds=9.999)
-    await looks.settle()
-    assert not polls[0].done()
-    await clock.advance(ms=1)
-    await looks.settle()
-    assert polls[0].done()
-    assert await polls[0] == []
 
 
 @with_limits(waiters_per_queue_max=2)

@@ -1,10 +1,12 @@
 """Time that is moved by hand, and time that flows."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from penstock.domain.clock import ManualClock, SystemClock, sleep_until
+from penstock.domain.clock import ManualClock, SystemClock, Timer, from_wall_ms, sleep_until
+from tests.support.machine import Machine, after_any_step
 
 
 async def test_manual_time_stands_still_until_it_is_moved() -> None:
@@ -70,3 +72,74 @@ async def test_system_time_flows_and_is_not_pinned() -> None:
     start_ms = clock.now_ms()
     await sleep_until(clock, start_ms + 2)
     assert clock.now_ms() >= start_ms + 1
+
+
+@after_any_step
+async def test_system_time_goes_on_when_the_wall_clock_is_set(hours: int) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    start_ms = clock.now_ms()
+    assert clock.wall_ms() == start_ms
+    machine.step(hours=hours)
+    await machine.wait(seconds=2)
+    assert clock.now_ms() == start_ms + 2_000
+    assert clock.wall_ms() == machine.wall_ms == start_ms + 2_000 + hours * 3_600_000
+    assert from_wall_ms(clock, machine.wall_ms + 500) == clock.now_ms() + 500
+
+
+@after_any_step
+async def test_system_timers_come_when_the_time_has_passed(hours: int) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    fired: list[int] = []
+    timer = clock.call_at(clock.now_ms() + 60_000, lambda: fired.append(machine.wall_ms))
+    clock.call_at(clock.now_ms() + 70_000, lambda: fired.append(0)).cancel()
+    machine.step(hours=hours)
+    due_ms = machine.wall_ms + 60_000
+    await machine.wait(seconds=59.999)
+    assert fired == []
+    await machine.wait(seconds=20)
+    assert fired == [due_ms]
+    timer.cancel()
+
+
+async def test_a_system_timer_is_not_late_by_all_the_time_that_the_machine_slept() -> None:
+    """The event loop's clock stands still meanwhile, so its timers come as late as that."""
+    elapsed_ms = 0
+    waits: list[tuple[float, Callable[[], object]]] = []
+
+    class Nothing:
+        def cancel(self) -> None: ...
+
+    def call_later(delay_s: float, callback: Callable[[], object]) -> Timer:
+        waits.append((delay_s, callback))
+        return Nothing()
+
+    clock = SystemClock(wall_ns=lambda: 0, elapsed_ns=lambda: elapsed_ms * 1_000_000, call_later=call_later)
+    fired: list[bool] = []
+    clock.call_at(3_600_000, lambda: fired.append(True))
+    elapsed_ms = 2 * 3_600_000
+    [(delay_s, ring)] = waits
+    assert delay_s <= 10
+    ring()
+    assert fired == [True]
+
+
+async def test_a_system_timer_that_comes_early_waits_on() -> None:
+    machine = Machine()
+    fired: list[int] = []
+    waits: list[Callable[[], object]] = []
+
+    def call_later(_: float, callback: Callable[[], object]) -> Timer:
+        waits.append(callback)
+        return asyncio.get_running_loop().call_later(60, callback)
+
+    clock = SystemClock(wall_ns=lambda: 0, elapsed_ns=lambda: machine.wall_ms * 1_000_000, call_later=call_later)
+    timer = clock.call_at(clock.now_ms() + 2, lambda: fired.append(clock.now_ms()))
+    await machine.wait(ms=1)
+    waits.pop()()
+    assert fired == []
+    await machine.wait(ms=1)
+    waits.pop()()
+    assert fired == [clock.now_ms()]
+    timer.cancel()

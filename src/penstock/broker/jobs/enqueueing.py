@@ -153,7 +153,7 @@ class Enqueueing:
             request,
             queue=queue.name,
             job_id=self._ids.new_id(),
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.wall_ms(),
             limits=self._limits,
             derive_key=queue.settings.derive_keys,
         )
@@ -187,7 +187,7 @@ class Enqueueing:
         if isinstance(answer, PenstockError):
             return answer
         if answer.new:
-            delay_ms = draft.delay_ms or (draft.run_at_ms or 0) - self._clock.now_ms()
+            delay_ms = draft.delay_ms or (draft.run_at_ms or 0) - self._clock.wall_ms()
             if delay_ms > 0:
                 self._expect(delay_ms)
         replayed = not answer.new and not answer.by_unique_key

@@ -17,6 +17,7 @@ from penstock.broker.jobs.schedules import Schedules
 from penstock.broker.jobs.streams import Streams
 from penstock.broker.upkeep import Upkeep
 from penstock.broker.waiters import Waiters
+from penstock.domain.limits import MINUTE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from penstock.domain.ids import IdSource
     from penstock.domain.job_limits import JobLimits
     from penstock.store.job_port import JobStore
+
+
+SCHEDULES_LOOK_MS = MINUTE_MS
+"""How often schedules are looked at, at least."""
 
 
 class Jobs:
@@ -47,7 +52,7 @@ class Jobs:
         self._changes = Changes(limits.streams_max)
         idle_ms = limits.advance_idle_ms
         advancer = Upkeep("advancer of jobs", clock, store.advance, idle_ms=idle_ms)
-        scheduler = Upkeep("scheduler", clock, store.fire_schedules, idle_ms=idle_ms)
+        scheduler = Upkeep("scheduler", clock, self._fire, idle_ms=idle_ms)
         operator = Upkeep("operator", clock, store.advance_operations, idle_ms=idle_ms)
         sweeper = Upkeep("sweeper of jobs", clock, self._sweep, idle_ms=sweep_interval_ms)
         self.upkeep = [advancer, scheduler, operator, sweeper]
@@ -91,6 +96,11 @@ class Jobs:
         # Only a job that succeeded has a result to be kept, and that one changes only by being forgotten itself.
         self._cache.forget(job_id)
         self._changes.tell(job_id)
+
+    async def _fire(self) -> int | None:
+        next_in_ms = await self._store.fire_schedules()
+        # Schedules go by the wall clock, which may be set forward meanwhile.
+        return None if next_in_ms is None else min(next_in_ms, SCHEDULES_LOOK_MS)
 
     async def _sweep(self) -> int | None:
         return 0 if await self._store.sweep() else None

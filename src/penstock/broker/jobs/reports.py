@@ -102,7 +102,7 @@ class Reports:
         self._offering.answered(report.lease)
         self._streams.heard(report, answer)
         if isinstance(answer, Reported) and answer.until_ms is not None:
-            self._expect(answer.until_ms - self._clock.now_ms())
+            self._expect(answer.until_ms - self._clock.wall_ms())
 
 
 def cut_failure(failure: Failure, bytes_max: int) -> Failure:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.domain.clock import from_wall_ms
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -62,13 +64,13 @@ class ResultCache:
         return entry
 
     def put(self, queue_id: int, key: bytes, *, job_id: str, fingerprint: bytes, result: bytes, until_ms: int) -> None:
-        """Keep a result for a while, at the longest until `until_ms`."""
+        """Keep a result for a while, at the longest until the wall clock shows `until_ms`."""
         self.forget(job_id)
         stale = self._entries.get((queue_id, key))
         if stale is not None:
             self.forget(stale.job_id)
         ttl_ms = int(self._ttl_ms * (1 - JITTER * self._chance()))
-        until_ms = min(until_ms, self._clock.now_ms() + ttl_ms)
+        until_ms = min(from_wall_ms(self._clock, until_ms), self._clock.now_ms() + ttl_ms)
         self._entries[queue_id, key] = CachedResult(job_id, fingerprint, result, until_ms)
         self._keys[job_id] = (queue_id, key)
         self._bytes += len(result)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from penstock.domain.clock import sleep_until
+from penstock.domain.clock import from_wall_ms, sleep_until
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.job_errors import JobError
 from penstock.store.job_port import Release
@@ -43,7 +43,7 @@ class Returns:
         if not offers:
             return
         # Once lapsed, the store takes them back by itself. What they are about is not kept meanwhile.
-        lapsed_ms = max(offer.accept_by_ms for offer in offers)
+        lapsed_ms = from_wall_ms(self._clock, max(offer.accept_by_ms for offer in offers))
         leases = [offer.lease for offer in offers]
         task = asyncio.get_running_loop().create_task(self._give_back(leases, lapsed_ms))
         self._under_way.add(task)

@@ -63,7 +63,7 @@ class Schedules:
         check_name("zone", zone, self._limits)
         # Its jobs have keys of neither kind: each time it fires is a job of its own.
         draft = make_draft(
-            request, queue=queue, job_id=self._ids.new_id(), now_ms=self._clock.now_ms(), limits=self._limits
+            request, queue=queue, job_id=self._ids.new_id(), now_ms=self._clock.wall_ms(), limits=self._limits
         )
         schedule = Schedule(
             name=name, queue=queue, draft=draft, cron=cron, zone=zone, interval_ms=interval_ms, paused=paused

@@ -272,7 +272,10 @@ class _Intake:
     def _row(self, draft: JobDraft, lanes: dict[LaneName, LaneRecord]) -> _NewRow:
         """What becomes of a draft: it is due or not, and has a place in its lane or not."""
         now_ms = self._tx.now_ms
-        due_at_ms = now_ms + draft.delay_ms if draft.delay_ms or draft.run_at_ms is None else draft.run_at_ms
+        if draft.delay_ms or draft.run_at_ms is None:
+            due_at_ms = now_ms + draft.delay_ms
+        else:
+            due_at_ms = draft.run_at_ms + self._tx.ahead_ms
         due = due_at_ms <= now_ms
         lane = self._record(draft, lanes)
         in_lane = False

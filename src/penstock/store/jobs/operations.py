@@ -136,7 +136,7 @@ def advance(tx: Tx, around: Surroundings) -> Script[int | None]:
 def _step(tx: Tx, around: Surroundings, running: _Running, jobs_max: int) -> Script[int]:
     """Do one step, and say to how many jobs."""
     count = jobs_max if running.rate is None else min(jobs_max, max(1, running.rate // STEPS_PER_SECOND))
-    ahead = yield from _ahead(around, running, count)
+    ahead = yield from _ahead(tx, around, running, count)
     if running.kind is OperationKind.REQUEUE and (yield "finished_unique", (listed(ahead.job_ids),)):
         # Nobody else may enqueue their unique keys meanwhile. Before the jobs are locked, as those who enqueue do it.
         yield "lock_queue", (running.queue_id,)
@@ -163,7 +163,7 @@ def _step(tx: Tx, around: Surroundings, running: _Running, jobs_max: int) -> Scr
     return len(meant)
 
 
-def _ahead(around: Surroundings, running: _Running, count: int) -> Script[_Ahead]:
+def _ahead(tx: Tx, around: Surroundings, running: _Running, count: int) -> Script[_Ahead]:
     """Find the next jobs that match, among a bounded number of them."""
     wanted, states = running.wanted, running.states
     ceiling = running.last
@@ -175,7 +175,7 @@ def _ahead(around: Surroundings, running: _Running, count: int) -> Script[_Ahead
     found: list[tuple[int, str]] = []
     for state in states:
         place = (running.queue_id, int(state), running.cursor, ceiling, count)
-        rows = yield "jobs_ahead", (*place, *conditions(wanted), wanted.tag)
+        rows = yield "jobs_ahead", (*place, *conditions(tx, wanted), wanted.tag)
         found += [(position, job_id) for position, job_id in rows]
     found.sort()
     taken = found[:count]

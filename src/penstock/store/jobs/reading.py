@@ -104,7 +104,7 @@ def page(tx: Tx, around: Surroundings, wanted: JobFilter, before: int, limit: in
                 floor = position if floor is None else max(floor, position)
     positions: list[int] = []
     for source in sources:
-        rows = yield source.positions, (before, floor or 0, limit, *conditions(wanted), *source.arguments)
+        rows = yield source.positions, (before, floor or 0, limit, *conditions(tx, wanted), *source.arguments)
         positions += [position for (position,) in rows]
     positions = sorted(positions, reverse=True)[:limit]
     if not positions:
@@ -161,15 +161,15 @@ def is_loose(wanted: JobFilter) -> bool:
     )
 
 
-def conditions(wanted: JobFilter) -> tuple[object, ...]:
+def conditions(tx: Tx, wanted: JobFilter) -> tuple[object, ...]:
     """What statements that look for jobs take for: task, tenant, kind of failure, and when it was enqueued."""
     from_ms, before_ms = wanted.enqueued_from_ms, wanted.enqueued_before_ms
     return (
         wanted.task,
         wanted.tenant,
         wanted.failure_kind,
-        0 if from_ms is None else from_ms,
-        POSITION_END if before_ms is None else before_ms,
+        0 if from_ms is None else from_ms + tx.ahead_ms,
+        POSITION_END if before_ms is None else before_ms + tx.ahead_ms,
     )
 
 

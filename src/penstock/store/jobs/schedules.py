@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.domain.job_errors import ScheduleDoesNotExist, ScheduleInvalid
-from penstock.domain.schedule import Schedule, check, next_fire_ms
+from penstock.domain.schedule import Schedule, catches_up, check, next_fire_ms
 from penstock.store.job_port import Enqueued
 from penstock.store.jobs import queues
 from penstock.store.jobs.enqueueing import enqueue
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 FIRED_MAX = 50
 """How many schedules one call fires."""
+
+PLANNED_MAX = 200
+"""How many schedules one call plans again."""
 
 HELD_MS = 100
 """When to look again at schedules that are due, but in another node's hands."""
@@ -36,7 +39,7 @@ def save(tx: Tx, schedule: Schedule) -> Script[Schedule]:
     for row in (yield "schedule_to_save", (schedule.name,)):
         if bytes(row[0]) == spec:
             return _schedule(row)
-    next_at_ms = None if schedule.paused else next_fire_ms(schedule, tx.now_ms)
+    next_at_ms = None if schedule.paused else next_fire_ms(schedule, tx.wall_ms)
     [row] = yield "save_schedule", (schedule.name, queue.id, spec, int(schedule.paused), next_at_ms)
     return _schedule(row)
 
@@ -64,9 +67,16 @@ def delete(_tx: Tx, name: str, met: set[str]) -> Script[None]:
         raise ScheduleDoesNotExist(name)
 
 
-def fire(tx: Tx, around: Surroundings) -> Script[int | None]:
-    """Enqueue what is due, and say in how many ms the next is."""
-    due = yield "due_schedules", (tx.now_ms, FIRED_MAX)
+class Fired(NamedTuple):
+    """In how many ms the next schedule is due, if there is one, and what the wall clock showed."""
+
+    next_in_ms: int | None
+    wall_ms: int
+
+
+def fire(tx: Tx, around: Surroundings) -> Script[Fired]:
+    """Enqueue what is due."""
+    due = yield "due_schedules", (tx.wall_ms, FIRED_MAX)
     for row in due:
         schedule = _schedule(row[:_COLUMNS])
         draft = msgspec.structs.replace(schedule.draft, id=around.ids.new_id(), idempotency_key=None)
@@ -76,16 +86,40 @@ def fire(tx: Tx, around: Surroundings) -> Script[int | None]:
         yield "schedule_fired", (schedule.name, _next_at_ms(tx, schedule), schedule.next_at_ms, enqueued.job_id)
     [(next_at_ms,)] = yield "next_schedule", ()
     if next_at_ms is None:
-        return None
-    if next_at_ms <= tx.now_ms:
-        return 0 if due else HELD_MS
-    due_in_ms: int = next_at_ms - tx.now_ms
-    return due_in_ms
+        return Fired(None, tx.wall_ms)
+    if next_at_ms <= tx.wall_ms:
+        return Fired(0 if due else HELD_MS, tx.wall_ms)
+    return Fired(next_at_ms - tx.wall_ms, tx.wall_ms)
+
+
+class Planned(NamedTuple):
+    """How many schedules were planned anew, and after which name to go on, if there are more."""
+
+    number: int
+    after: str | None
+
+
+def plan_again(tx: Tx, after: str) -> Script[Planned]:
+    """Correct what was planned while the clock was ahead, for a page of schedules.
+
+    Whatever has been changed meanwhile was planned by the clock as it is now.
+    """
+    number = 0
+    rows = yield "schedules_after", (after, PLANNED_MAX)
+    schedules = [_schedule(row) for row in rows]
+    for schedule in schedules:
+        if schedule.next_at_ms is None or catches_up(schedule, tx.wall_ms):
+            continue
+        next_at_ms = _next_at_ms(tx, schedule)
+        if next_at_ms is not None and next_at_ms < schedule.next_at_ms:
+            yield "plan_schedule", (schedule.name, next_at_ms, schedule.next_at_ms)
+            number += 1
+    return Planned(number, schedules[-1].name if len(schedules) == PLANNED_MAX else None)
 
 
 def _next_at_ms(tx: Tx, schedule: Schedule) -> int | None:
     try:
-        return next_fire_ms(schedule, tx.now_ms)
+        return next_fire_ms(schedule, tx.wall_ms)
     except ScheduleInvalid:
         # It was checked when it was saved, so its time zone was taken off this system. Those of others go on; this one
         # stands still, which its next instant shows, until it is saved again.

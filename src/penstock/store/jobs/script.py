@@ -44,10 +44,13 @@ class Overtaken(Exception):
 class Tx:
     """One transaction: its instant, and what is to be done at its end."""
 
-    __slots__ = ("changed", "counted", "now_ms", "ready", "shard", "steps")
+    __slots__ = ("ahead_ms", "changed", "counted", "now_ms", "ready", "shard", "steps")
 
-    def __init__(self, now_ms: int, shard: int) -> None:
+    def __init__(self, now_ms: int, shard: int, ahead_ms: int = 0) -> None:
         self.now_ms = now_ms
+        """Its instant in the store's own time, which all columns have but those of schedules."""
+        self.ahead_ms = ahead_ms
+        """How far the store's time is ahead of the wall clock, which callers go by."""
         self.shard = shard
         """Which of a queue's counters to use: on PostgreSQL there are several, or all would wait for one row."""
         self.ready: dict[int, int] = {}
@@ -57,6 +60,11 @@ class Tx:
         self.counted: dict[tuple[int, int], int] = {}
         self.steps: dict[str, int] = {}
         """By name, as `JobStore.steps` tells them: what happened to jobs, and how often."""
+
+    @property
+    def wall_ms(self) -> int:
+        """Its instant by the wall clock."""
+        return self.now_ms - self.ahead_ms
 
     def count(self, queue_id: int, state: JobState, number: int) -> None:
         """Note that so many more jobs of a queue are in a state."""

@@ -47,6 +47,8 @@ QUEUE_CACHED_S = 1.0
 
 QUEUES_CACHED_MAX = 10_000
 
+_NEVER_MS = 2**63
+
 
 class ScriptedJobs:
     """Jobs on one store. The port says what the verbs do."""
@@ -63,6 +65,8 @@ class ScriptedJobs:
         self._around = Surroundings(ids, limits or JobLimits(), chance)
         self._known: dict[str, tuple[JobQueue, float]] = {}
         self._swept = sweeping.Progress()
+        self._wall_seen_ms = _NEVER_MS
+        """What the wall clock showed when schedules were last fired."""
         self._outlets: dict[tuple[int, int, str], Gathering[None, Offer | int | None]] = {}
         self._intakes: dict[tuple[int, int], Gathering[JobDraft, Enqueued | JobError]] = {}
         self._reports: Gathering[Report, Reported | JobError] = Gathering(
@@ -283,7 +287,19 @@ class ScriptedJobs:
         await self._runner.run("delete_schedule", partial(schedules.delete, name=name, met=set()))
 
     async def fire_schedules(self) -> int | None:
-        return await self._runner.run("fire_schedules", partial(schedules.fire, around=self._around))
+        fired = await self._runner.run("fire_schedules", partial(schedules.fire, around=self._around))
+        if fired.wall_ms < self._wall_seen_ms:
+            # The clock was set back, perhaps while no node ran.
+            page = schedules.Planned(0, "")
+            planned = 0
+            while page.after is not None:
+                body = partial(schedules.plan_again, after=page.after)
+                page = await self._runner.run("plan_schedules", body)
+                planned += page.number
+            if planned:
+                fired = schedules.Fired(0, fired.wall_ms)
+        self._wall_seen_ms = fired.wall_ms
+        return fired.next_in_ms
 
     # -- operations -------------------------------------------------------------------------------
 

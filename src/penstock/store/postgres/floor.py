@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 import asyncpg
+import structlog
 
 if TYPE_CHECKING:
     from penstock.store.postgres.pinned import PinnedClock
@@ -18,9 +19,14 @@ INTERVAL_S = 0.05
 """How often floors are raised, while there are leases."""
 
 RESCAN_S = 60.0
-"""How often they are taken anew from the very beginning, lest an error (a clock set back) strand a message for long."""
+"""How often they are taken anew from the very beginning, lest an error strand a message for long."""
+
+STEP_MS = 1_000
+"""By how much the database's clock goes back to be reported."""
 
 PARTITIONS_MAX = 1_000
+
+_log = structlog.get_logger(__name__)
 
 
 class Floor(NamedTuple):
@@ -46,6 +52,7 @@ class Floors:
         self._floors: dict[int, Floor] = {}
         self._active: dict[int, tuple[int, bool]] = {}
         self._resets = 0
+        self._horizon_ms = 0
         self._leased = asyncio.Event()
 
     def of(self, queue_id: int) -> Floor:
@@ -61,6 +68,7 @@ class Floors:
     def reset(self) -> None:
         """Forget all floors: the database that is connected to next may have another clock."""
         self._resets += 1
+        self._horizon_ms = 0
         self._floors.clear()
 
     async def run(self) -> None:
@@ -84,12 +92,18 @@ class Floors:
     async def advance(self, session: Session, *, rescan: bool = False) -> None:
         """Raise the floors of the queues that were leased from since the last time; `rescan` trusts none of them."""
         active, self._active = self._active, {}
-        resets = self._resets
-        floors = {} if rescan else dict(self._floors)
         horizon_ms = await session.fetchval("SELECT penstock.floor_horizon()")
         if horizon_ms is None:
             self.reset()
             return
+        # It goes back with the clock; and a little, where a transaction is seen later than another that began after it.
+        if horizon_ms < self._horizon_ms:
+            if horizon_ms < self._horizon_ms - STEP_MS:
+                _log.warning("the database's clock was set back", by_ms=self._horizon_ms - horizon_ms)
+            self.reset()
+        self._horizon_ms = horizon_ms
+        resets = self._resets
+        floors = {} if rescan else dict(self._floors)
         known = [
             floors[queue] if queue in floors and floors[queue].partition == partition else Floor(partition, 0)
             for queue, (partition, _) in active.items()

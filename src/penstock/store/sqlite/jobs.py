@@ -65,7 +65,7 @@ class SqliteRunner:
         return answer
 
     def _transact(self, body: Body[Answer]) -> Answer:
-        tx = Tx(self._transaction.now_ms, shard=0)
+        tx = Tx(self._transaction.now_ms, ahead_ms=self._transaction.ahead_ms, shard=0)
         answer = self._drive(body(tx))
         self._drive(save_counts(tx))
         if tx.ready or tx.changed or tx.steps:

@@ -20,6 +20,7 @@ from penstock.store.sqlite.outcomes import Outcomes
 from penstock.store.sqlite.peeks import Peeks
 from penstock.store.sqlite.queues import Queues
 from penstock.store.sqlite.receipts import Receipts
+from penstock.store.sqlite.shown import shown
 from penstock.store.sqlite.sweep import Sweep
 from penstock.store.sqlite.transaction import Transaction
 
@@ -69,12 +70,31 @@ class Parts:
     def handlers(self) -> dict[type[Call[Any]], Callable[[Sequence[Any]], None]]:
         """Tell what does each kind of call, in the order to do them: what makes room, what fills it, who awaits it."""
         return {
-            Work: _run_work,
+            Work: self._work,
             Delete: self.receipts.delete,
             ChangeVisibility: self.receipts.change_visibility,
             Append: self.appends.run,
-            Lease: self.leases.run,
+            Lease: self._lease,
         }
+
+    def _work(self, calls: Sequence[Work[object]]) -> None:
+        for call in calls:
+            try:
+                call.answer = call.run()
+            except PenstockError as error:
+                call.error = error
+        self._show(calls)
+
+    def _lease(self, calls: Sequence[Lease]) -> None:
+        self.leases.run(calls)
+        self._show(calls)
+
+    def _show(self, calls: Sequence[Call[Any]]) -> None:
+        """Let answers have their instants by the wall clock."""
+        ahead_ms = self.transaction.ahead_ms
+        if ahead_ms:
+            for call in calls:
+                call.answer = shown(call.answer, ahead_ms)
 
     def touch(self) -> None:
         """Write something, to see whether that works."""
@@ -87,9 +107,11 @@ class Parts:
     def save(self) -> None:
         """Write what was changed in memory only."""
         self.contents.save()
+        self.transaction.save()
 
     def drop(self) -> None:
         """Forget what was rolled back."""
+        self.transaction.drop()
         self.contents.drop()
         self.queues.drop()
 
@@ -103,11 +125,3 @@ class Parts:
                 loop.call_soon(listener, queue_id, count)
         for tell in self.transaction.then:
             tell()
-
-
-def _run_work(calls: Sequence[Work[object]]) -> None:
-    for call in calls:
-        try:
-            call.answer = call.run()
-        except PenstockError as error:
-            call.error = error

@@ -128,14 +128,15 @@ class Queues:
             raise QueueDeletedRecently(message)
         partition = self._contents.make()
         settings = self._settings(attributes, tags)
-        queue_id = self._db.execute(_CREATE, (*key, partition, *settings, now_ms, now_ms)).get
+        wall_ms = self._transaction.wall_ms
+        queue_id = self._db.execute(_CREATE, (*key, partition, *settings, wall_ms, wall_ms)).get
         queue = self._read[name] = Queue(
             id=queue_id,
             name=name,
             attributes=attributes,
             tags=dict(tags),
-            created_at_ms=now_ms,
-            modified_at_ms=now_ms,
+            created_at_ms=wall_ms,
+            modified_at_ms=wall_ms,
             revision=1,
         )
         return queue, True
@@ -151,7 +152,7 @@ class Queues:
             attributes=queue.attributes if attributes is None else attributes,
             tags=queue.tags if tags is None else dict(tags),
             created_at_ms=queue.created_at_ms,
-            modified_at_ms=self._transaction.now_ms,
+            modified_at_ms=self._transaction.wall_ms,
             revision=revision + 1,
         )
         settings = self._settings(saved.attributes, saved.tags)

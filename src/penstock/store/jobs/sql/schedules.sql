@@ -31,5 +31,8 @@ FOR UPDATE OF s SKIP LOCKED -- [postgres]
 -- :schedule_fired
 UPDATE penstock.job_schedule SET next_at = $2, last_at = $3, last_job_id = $4 WHERE name = $1
 
+-- :plan_schedule
+UPDATE penstock.job_schedule SET next_at = $2 WHERE name = $1 AND next_at = $3
+
 -- :next_schedule
 SELECT min(next_at) FROM penstock.job_schedule WHERE next_at IS NOT NULL

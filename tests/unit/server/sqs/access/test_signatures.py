@@ -10,10 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.broker.broker import Broker
+from penstock.domain.limits import Limits
+from penstock.server.access import Access
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
 from penstock.wire.http import Request, Response
-from tests.support.signing import presigned, signed
+from tests.support.machine import Machine
+from tests.support.signing import REGION, presigned, signed
 from tests.support.sqs_model import PROTOCOLS, write_request
 from tests.unit.server.sqs.access.conftest import KEYS, ORDERS, OWN, As
 from tests.unit.server.sqs.conftest import Client, Refusal
@@ -155,3 +159,16 @@ async def test_noise_is_never_let_in_and_never_a_failure_of_ours(
 ) -> None:
     response = await endpoint.answer(Request("POST", path, query, headers, b"Action=ListQueues"))
     assert 400 <= response.status < 500, response.body
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_signatures_go_by_the_wall_clock_after_it_was_set(broker: Broker, limits: Limits, hours: int) -> None:
+    machine = Machine()
+    access = Access(KEYS.values(), broker.queues, machine.clock(), region=REGION, secure_transport=False)
+    endpoint = SqsEndpoint(broker, limits=limits, region=REGION, access=access)
+    before_ms = machine.wall_ms
+    machine.step(hours=hours)
+    request = write_request("json", "ListQueues", {})
+    for at_ms, status in ((machine.wall_ms, 200), (before_ms, 403)):
+        answer = await endpoint.answer(signed(request, "KEYANN", KEYS["ann"].secret, at_ms=at_ms))
+        assert answer.status == status
