@@ -72,10 +72,10 @@ class RunningServer:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def sqs(self, **settings: Any) -> Any:
+    def sqs(self, *, config: Config = QUICK_RETRIES, **settings: Any) -> Any:
         """Make a stock boto3 client of it."""
         with _MAKING_A_CLIENT:
-            return _SESSION.client("sqs", endpoint_url=self.url, region_name=REGION, config=QUICK_RETRIES, **settings)
+            return _SESSION.client("sqs", endpoint_url=self.url, region_name=REGION, config=config, **settings)
 
     def connect(self) -> socket.socket:
         """Open a bare connection to it."""
