@@ -83,25 +83,28 @@ class OfferStream:
         told = False
         while not (offering.closed or self._closed) and clock.now_ms() < ends_ms:
             offers: list[Offer] = []
+            told = told and self.held_back
             await self._settle_overdue()
             if self.held_back == told and clock.now_ms() < beat_ms:
-                until_ms = min([beat_ms, *(slot.until_ms for slot in self._slots.values())])
-                if self.room() > 0:
-                    try:
-                        offers = self._take(
-                            await offering.wait(self._queues, room=self.room, worker=self._worker, until_ms=until_ms)
-                        )
-                    except JobQueueDoesNotExist:
-                        return
-                else:
-                    await self._bell.wait(clock, until_ms)
+                try:
+                    offers = await self._wait(beat_ms)
+                except JobQueueDoesNotExist:
+                    return
             if self.held_back and clock.now_ms() >= beat_ms and await self._review_past():
                 self._note_sign(takes_jobs=False)
-            if offers or self.held_back > told or clock.now_ms() >= beat_ms:
+            if offers or clock.now_ms() >= beat_ms or (self.held_back and not told):
                 beat_ms = min(clock.now_ms() + limits.keep_alive_ms, ends_ms)
                 told = self.held_back
                 yield offers
-            told = told and self.held_back
+
+    async def _wait(self, until_ms: int) -> list[Offer]:
+        """Wait for offers, or until something is overdue or has changed; at most until this instant."""
+        until_ms = min([until_ms, *(slot.until_ms for slot in self._slots.values())])
+        if self.room() == 0:
+            await self._bell.wait(self._streams.clock, until_ms)
+            return []
+        offering = self._streams.offering
+        return self._take(await offering.wait(self._queues, room=self.room, worker=self._worker, until_ms=until_ms))
 
     def add_credit(self, number: int) -> None:
         """Change the credit, which is a sign of life. Less than is taken means that nothing is offered until enough
