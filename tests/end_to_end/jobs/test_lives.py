@@ -170,7 +170,7 @@ def test_jobs_are_listed_by_what_they_are(api: Api) -> None:
     assert [job["id"] for job in page["jobs"]] == [second]
     page = api.client.get(f"{base}&limit=1&cursor={page['cursor']}").json()
     assert [job["id"] for job in page["jobs"]] == [first]
-    assert api.client.get(f"{base}&cursor={page['cursor']}").json() == {"jobs": [], "cursor": None}
+    assert page["cursor"] is None
 
 
 def test_a_schedule_is_saved_shown_and_deleted(api: Api) -> None:
