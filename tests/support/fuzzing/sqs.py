@@ -59,6 +59,9 @@ class SqsRequests:
         path = rng.choices(["/", f"/{ACCOUNT}/{queue}", f"/queue/us-east-1/{ACCOUNT}/{queue}"], [6, 3, 1])[0]
         if path != "/" and rng.random() < 0.5:
             parameters.pop("QueueUrl", None)
+        if operation.startswith("SendMessage") and rng.random() < 0.8:
+            for entry in parameters.get("Entries", [parameters]):
+                _make_sound(entry, fifo=queue.endswith(".fifo"))
         way = rng.choice([self._json, self._json, self._form, self._get, self._presigned])
         sent = way(rng, operation, parameters)
         sent.target = spoilt_target(rng, path) + sent.target
@@ -202,6 +205,18 @@ class SqsRequests:
         if rng.random() < 0.1:
             return rng.choice(["", "[" * 9_000, '{"a":' * 9_000, "null", "\0"])
         return as_json(rng, mutate(rng, value, rng.choice([0, 0, 1, 2]))).decode(errors="replace")
+
+
+def _make_sound(entry: dict[str, Any], *, fifo: bool) -> None:
+    """Take out of a message what no queue takes, and what this queue does not take."""
+    for name in ("MessageSystemAttributes", "DelaySeconds", "MessageDeduplicationId"):
+        entry.pop(name, None)
+    for attribute in entry.get("MessageAttributes", {}).values():
+        attribute.clear()
+        attribute.update(DataType="String", StringValue="v")
+    if fifo:
+        entry.setdefault("MessageGroupId", "g")
+        entry["MessageDeduplicationId"] = entry.get("Id", entry["MessageGroupId"])
 
 
 def spoilt_target(rng: random.Random, path: str) -> str:
