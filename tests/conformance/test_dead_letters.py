@@ -322,6 +322,20 @@ async def test_a_dead_letter_of_its_own_queue_comes_back_as_the_same_message(
     assert await counts(store, queue) == (0, 0, 0)
 
 
+async def test_a_late_release_does_not_count_against_a_dead_letter_that_began_anew(
+    store: Store, clock: ManualClock
+) -> None:
+    """The receive that takes one message also looks at the other, which is a dead letter too."""
+    queue = await make_own(store, "orders", after=1)
+    await send(store, queue, "grouped", group="tenant")
+    await send(store, queue, "plain")
+    dead = await let_lapse(store, clock, queue)
+    assert await lease_bodies(store, queue, 1) == ["grouped"]
+    await release(store, queue, *(message for message in dead if message.body == "plain"))
+    [plain] = await lease(store, queue)
+    assert (plain.body, plain.receive_count) == ("plain", 2)
+
+
 @on_both_kinds
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("count", [1, 3, 10])

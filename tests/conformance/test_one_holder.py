@@ -14,6 +14,7 @@ from tests.support.queues import (
     attempt_key,
     counts,
     delete,
+    hide,
     lease,
     lease_bodies,
     lease_one,
@@ -96,6 +97,50 @@ async def test_an_earlier_try_between_two_others_gives_nothing_back(store: Store
     await give_back(store, queue, dead)
     assert await counts(store, queue) == HELD
     assert await delete(store, queue, *held.messages) == [None]
+
+
+@on_both_kinds
+async def test_an_earlier_retry_after_a_later_one_leased_gives_nothing_back(store: Store, queue: Queue) -> None:
+    held = await receive(store, queue, retry=2)
+    dead = await receive(store, queue, retry=1)
+    await give_back(store, queue, dead)
+    assert await counts(store, queue) == HELD
+    assert await delete(store, queue, *held.messages) == [None]
+
+
+async def test_each_of_several_requests_at_once_holds_its_own(store: Store) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, "a", "b", "c")
+    keys = [attempt_key(text) for text in "abc"]
+    given = await asyncio.gather(
+        *(store.lease(queue, count=1, lease_ms=600_000, attempt=key, retry=2 * n) for n, key in enumerate(keys))
+    )
+    for key in keys:
+        dead = await store.lease(queue, count=1, lease_ms=600_000, attempt=key, retry=1)
+        await give_back(store, queue, dead)
+    # Only the first was leased by an earlier request than its retry.
+    assert await counts(store, queue) == (1, 2, 0)
+    assert await delete(store, queue, *(leased.messages[0] for leased in given)) == [None] * 3
+
+
+@on_both_kinds
+async def test_a_dead_request_gives_nothing_back_that_a_consumer_has_hidden_since(store: Store, queue: Queue) -> None:
+    dead = await receive(store, queue, retry=0)
+    assert await hide(store, queue, *dead.messages, lease_ms=60_000) == [None]
+    await give_back(store, queue, dead)
+    assert await counts(store, queue) == HELD
+    assert await delete(store, queue, *dead.messages) == [None]
+
+
+async def test_a_dead_request_gives_nothing_back_that_an_older_receipt_has_hidden_since(store: Store) -> None:
+    queue = await make_queue(store)
+    await send(store, queue, "a")
+    older = await lease_one(store, queue, lease_ms=0)
+    dead = await receive(store, queue, retry=0)
+    assert await hide(store, queue, older, lease_ms=60_000) == [None]
+    await give_back(store, queue, dead)
+    assert await counts(store, queue) == HELD
+    assert await lease_bodies(store, queue) == []
 
 
 @on_both_kinds

@@ -216,7 +216,7 @@ class Model:
                 message.holder = retry if message.holder is not None and retry > message.holder else None
             assert answer.holder == retry
             return earlier, []
-        assert answer.holder == 0
+        assert answer.holder == (retry if answer.messages else 0)
         self._check_next(from_, answer)
         candidates = from_.leasable(self.now_ms)
         deliverable = [message for message in candidates if not from_.exhausted(message)]
@@ -233,6 +233,8 @@ class Model:
         dead, undecided = _dead_letters(from_, candidates, given, stopped_early=stopped_early)
         self.dead_letter(from_, dead)
         deliveries = [self._deliver(from_, by_body[message.body], message, lease_ms) for message in answer.messages]
+        for delivery in deliveries:
+            delivery.message.holder = retry
         if attempt is not None and deliveries:
             self.leases[attempt] = (self.now_ms, deliveries)
         return deliveries, undecided
@@ -273,7 +275,6 @@ class Model:
         message.receipt = message.receipt_max = seen.receipt
         message.leased_at_ms = self.now_ms
         message.visible_at_ms = self.now_ms + lease_ms
-        message.holder = 0
         for name in ("message_id", "group", "deduplication_id", "sequence", "sent_at_ms"):
             assert getattr(seen, name) == getattr(message, name), f"{name} of {message.body}"
         assert seen.receive_count == message.shown_count, f"receives of {message.body}"
@@ -336,6 +337,8 @@ class Model:
         assert message.leased_at_ms is not None
         if lease_ms and self.now_ms + lease_ms > message.leased_at_ms + self.limits.lease_ms_max:
             return {InvalidParameter}
+        if lease_ms or message.hidden(self.now_ms):
+            message.holder = None
         message.visible_at_ms = self.now_ms + lease_ms
         return {None}
 

@@ -221,9 +221,10 @@ class Store(Protocol):
         """Undo deliveries that never reached their consumer: visible at once, and `receive_count` as before the lease.
 
         Only the receipt of the last delivery does that, and only for its `holder`; any other is passed over. On FIFO
-        the receipt is expired from then on. The request that leases has the number 0 and is the holder. A retry that is
-        given the same messages becomes the holder if its number is greater. Otherwise it may be the older of the two,
-        come late; then there is no holder any more, and only the consumer or the end of the lease makes them visible.
+        the receipt is expired from then on. The request that leases is the holder. A retry that is given the same
+        messages becomes the holder if its number is greater. Otherwise it may be the older of the two, come late; then
+        there is no holder any more, and only the consumer or the end of the lease makes them visible. Nor is there one
+        after a change of visibility: whoever made it counts on it.
         """
 
     async def delete(self, queue: Queue, receipts: Sequence[Receipt]) -> list[PenstockError | None]:

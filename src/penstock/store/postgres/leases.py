@@ -220,6 +220,4 @@ def _shared_out(
         if full and not share:
             yield lease, Leased([], FULL_AGAIN_MS) if lease.queue.fifo else over_limit(in_flight_max)
         else:
-            # The repetition of a batch with a key of our own is still the request that leased.
-            holder = lease.retry if told["again"] and lease.attempt is not None else 0
-            yield lease, Leased(share, told["next_in"], holder)
+            yield lease, Leased(share, told["next_in"], 0 if lease.attempt is None else lease.retry)

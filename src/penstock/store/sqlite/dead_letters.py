@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _RENEW = """
 UPDATE delivery
-SET receive_count = 0, first_received_at_ms = NULL, received_elsewhere = coalesce(received_elsewhere, 0) + receive_count
+SET receipt = receipt + 1, receive_count = 0, first_received_at_ms = NULL,
+    received_elsewhere = coalesce(received_elsewhere, 0) + receive_count
 WHERE position = ?
 """
 
@@ -67,12 +68,13 @@ class DeadLetters:
     def renew(self, queue: Queue, row: Row) -> Row:
         """Let a dead letter of a standard queue that is its own dead-letter queue begin anew where it is.
 
-        Return it as it is then: whoever came upon it may deliver it.
+        Return it as it is then: whoever came upon it may deliver it. Its last receive cannot be undone any more.
         """
         db, arn = self._transaction.db, queue.name.arn
         db.execute(_RENEW, (row.position,))
         db.execute(_MARK, (arn, row.position))
         return row._replace(
+            receipt=row.receipt + 1,
             receive_count=0,
             first_received_at_ms=None,
             received_elsewhere=row.receive_count + (row.received_elsewhere or 0),

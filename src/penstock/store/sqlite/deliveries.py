@@ -35,9 +35,9 @@ SET state = 1, visible_at_ms = ?2, leased_at_ms = ?3, receipt = receipt + 1, rec
 WHERE position = ?1
 """
 
-_HAND_OVER = "UPDATE delivery SET holder = CASE WHEN ?2 > holder THEN ?2 END WHERE position = ?1"
+_HOLD = "UPDATE delivery SET holder = ?2 WHERE position = ?1"
 
-_HIDE = "UPDATE delivery SET state = ?2, visible_at_ms = ?3 WHERE position = ?1"
+_HIDE = "UPDATE delivery SET state = ?2, visible_at_ms = ?3, holder = ?4 WHERE position = ?1"
 
 _UNDO = """
 UPDATE delivery
@@ -130,22 +130,25 @@ class Deliveries:
         contents.leased += len(positions)
         self._note_leases(contents, lease_ms)
 
-    def hide(self, contents: Contents, delivery: Delivery, visible_at_ms: int) -> Delivery:
-        """Hide a message until an instant; one that has come makes it visible. Return the delivery as it is now."""
+    def hide(
+        self, contents: Contents, delivery: Delivery, visible_at_ms: int, *, holder: int | None = None
+    ) -> Delivery:
+        """Hide a message until an instant; one that has come makes it visible. Return the delivery as it is now.
+
+        `holder` may give it back from now on; without one, nobody may.
+        """
         state = LEASED if visible_at_ms > self._transaction.now_ms else VISIBLE
-        if state == delivery.state == VISIBLE:
-            return delivery
-        self._db.execute(_HIDE, (delivery.position, state, visible_at_ms))
+        self._db.execute(_HIDE, (delivery.position, state, visible_at_ms, holder))
         self._move(contents, delivery, state)
         if state == LEASED:
             contents.expect(visible_at_ms)
         if visible_at_ms < delivery.visible_at_ms:
             self._transaction.wake(contents.queue_id, 1)
-        return delivery._replace(state=state, visible_at_ms=visible_at_ms)
+        return delivery._replace(state=state, visible_at_ms=visible_at_ms, holder=holder)
 
-    def hand_over(self, delivery: Delivery, retry: int) -> None:
-        """Make a retry the holder of a delivery that it is given too, or nobody if it may be the older request."""
-        self._db.execute(_HAND_OVER, (delivery.position, retry))
+    def hold(self, positions: Iterable[int], retry: int) -> None:
+        """Make a retry the holder of what it has leased."""
+        self._db.executemany(_HOLD, [(position, retry) for position in positions])
 
     def undo(self, contents: Contents, delivery: Delivery) -> None:
         """Make a delivery not to have been: visible at once, not counted, and its receipt not the last one any more."""

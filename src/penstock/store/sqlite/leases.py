@@ -71,6 +71,8 @@ class _Run:
         self.screen: Screen | None = None
         self.repeated: list[Lease] = []
         """Calls with the attempt key of another one, whose messages are not written yet."""
+        self.retried: list[tuple[list[Message], int]] = []
+        """What was leased by retries, and their numbers."""
 
     @property
     def cut(self) -> bool:
@@ -179,6 +181,8 @@ class Leases:
                 call.error = error
         if run.source is not None:
             run.source.save()
+        for messages, retry in run.retried:
+            self._deliveries.hold((message.position for message in messages), retry)
         return run.repeated
 
     def _lease(self, run: _Run, call: Lease) -> Leased:
@@ -207,11 +211,13 @@ class Leases:
             return Leased(messages, min(next_in_ms or 0, FULL_AGAIN_MS) if full else next_in_ms)
         if key is not None:
             run.kept[key] = [(message.position, message.receipt) for message in messages]
+        if call.retry:
+            run.retried.append((messages, call.retry))
         if call.lease_ms == 0:
             self._transaction.wake(contents.queue_id, len(messages))
         elif next_in_ms is None:
             next_in_ms = call.lease_ms  # Nothing was hidden but what this lease hides.
-        return Leased(messages, next_in_ms)
+        return Leased(messages, next_in_ms, call.retry)
 
     def _room(self, queue: Queue, contents: Contents, source: Source | None) -> int:
         """Tell how many more messages may be leased. Raises `OverLimit` if none may, on a standard queue."""
@@ -253,8 +259,10 @@ class Leases:
                 # On FIFO, what came back is to be delivered before whatever is behind it.
                 passed.add(delivery.group_id)
                 continue
-            self._deliveries.hide(contents, delivery, max(delivery.visible_at_ms, now_ms + call.lease_ms))
-            self._deliveries.hand_over(delivery, call.retry)
+            # The retry is the holder from now on, or nobody is if it may be the older request.
+            newer = delivery.holder is not None and call.retry > delivery.holder
+            until_ms = max(delivery.visible_at_ms, now_ms + call.lease_ms)
+            self._deliveries.hide(contents, delivery, until_ms, holder=call.retry if newer else None)
             *row, group = rows[position]
             messages.append(leased_message(row, now_ms, group, fifo=contents.fifo, leases=0))
         if not messages:

@@ -108,7 +108,10 @@ class Receipts:
             return message_gone()
         if contents.fifo and not self._is_held(delivery, receipt):
             return receipt_expired()
-        end_ms = self._transaction.now_ms + change.lease_ms
+        now_ms = self._transaction.now_ms
+        if not change.lease_ms and delivery.visible_at_ms <= now_ms:
+            return None  # It is visible already.
+        end_ms = now_ms + change.lease_ms
         if change.lease_ms and end_ms > (delivery.leased_at_ms or 0) + self._limits.lease_ms_max:
             return lease_too_long(change.lease_ms, self._limits.lease_ms_max)
         known[receipt.position] = self._deliveries.hide(contents, delivery, end_ms)

@@ -6,13 +6,15 @@ import pytest
 
 from penstock.broker.jobs import unanswered
 from penstock.broker.jobs.unanswered import Unanswered
+from penstock.domain.clock import Clock
 from penstock.domain.job import Lease, Offer
 from penstock.testing import ManualClock
+from tests.support.machine import Machine, after_a_step
 
 OFFER_MS = 10_000
 
 
-def offers(clock: ManualClock, count: int, name: str = "job") -> list[Offer]:
+def offers(clock: Clock, count: int, name: str = "job") -> list[Offer]:
     return [
         Offer(
             lease=Lease(f"{name}-{number}", 1, 1),
@@ -23,7 +25,7 @@ def offers(clock: ManualClock, count: int, name: str = "job") -> list[Offer]:
             priority=4,
             tags=(),
             enqueued_at_ms=0,
-            accept_by_ms=clock.now_ms() + OFFER_MS,
+            accept_by_ms=clock.wall_ms() + OFFER_MS,
             timeout_ms=1_000,
             failures=0,
             losses=0,
@@ -43,6 +45,20 @@ async def test_an_offer_that_lapsed_counts_for_what_was_begun_before(clock: Manu
     assert watched.lapsed_since("w", began_ms)
     assert not watched.lapsed_since("w", clock.now_ms())
     assert not watched.lapsed_since("another", began_ms)
+
+
+@after_a_step
+async def test_an_offer_lapses_after_its_time_though_the_wall_clock_was_set(hours: int) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.step(hours=hours)
+    watched = Unanswered(clock)
+    began_ms = clock.now_ms()
+    watched.offered("w", offers(clock, 1))
+    await machine.wait(ms=OFFER_MS - 1)
+    assert not watched.lapsed_since("w", began_ms)
+    await machine.wait(ms=1)
+    assert watched.lapsed_since("w", began_ms)
 
 
 async def test_an_offer_that_was_answered_does_not_lapse(clock: ManualClock) -> None:

@@ -243,7 +243,7 @@ CREATE OR REPLACE FUNCTION penstock.lease_fifo(
     request int,
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text,
-    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint, again boolean)
+    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
@@ -279,7 +279,6 @@ BEGIN
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
-        again := false;
         IF i = 1 OR p_queues[i] <> p_queues[i - 1] THEN
             v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND q.fifo);
             v_asking := (SELECT count(*) FROM unnest(p_queues) u(queue) WHERE u.queue = p_queues[i]);
@@ -298,11 +297,11 @@ BEGIN
         v_left := p_counts[i];
 
         IF p_again THEN
-            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
+            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                 FROM penstock.lease_fifo_again(
                     v_partition, p_keys[i], v_now, p_retention[i], p_lease[i], p_retries[i]) k;
             IF FOUND THEN
-                again := true; RETURN NEXT; CONTINUE;
+                RETURN NEXT; CONTINUE;
             END IF;
         END IF;
 
@@ -412,12 +411,19 @@ BEGIN
                        SET positions = o.positions || EXCLUDED.positions, receipts = o.receipts || EXCLUDED.receipts)
                 SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                        b.message_id, b.body, b.attributes, b.sender, b.group_name, b.deduplication_id,
-                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
+                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                   FROM given g JOIN penstock.body b ON b.position = g.position
                  ORDER BY g.number;             -- Not by position: the planner would walk over all bodies to have that order.
             v_given := true;
             v_left := v_left - cardinality(v_run);
         END LOOP;
+        -- Mostly it is no retry that leases.
+        IF v_given AND 0 < ANY (p_retries) THEN
+            UPDATE penstock.fifo_message m SET holder = u.retry
+              FROM unnest(p_keys, p_retries, p_request) u(key, retry, request)
+              JOIN penstock.lease_outcome o ON o.key = u.key
+             WHERE u.request = i AND u.retry > 0 AND m.partition = v_partition AND m.position = ANY (o.positions);
+        END IF;
         moved := v_moved;
         IF v_moved > 0 THEN
             dead_letter_queue := v_dead_letter;
@@ -598,7 +604,7 @@ BEGIN
                    u(partition, position, receipt, lease, retention, round, code, number)
               LEFT JOIN penstock.fifo_message m ON m.partition = u.partition AND m.position = u.position
              ORDER BY u.number);
-        UPDATE penstock.fifo_message m SET visible_at = v_now + u.lease
+        UPDATE penstock.fifo_message m SET visible_at = v_now + u.lease, holder = NULL
           FROM unnest(v_partitions, p_positions, p_lease, p_round, v_codes) u(partition, position, lease, round, code)
          WHERE u.round = v_round AND u.code <= 1 AND m.partition = u.partition AND m.position = u.position;
     END LOOP;

@@ -244,9 +244,8 @@ CREATE OR REPLACE FUNCTION penstock.lease(
     -- of a message that was leased
     "position" bigint, receipt int, receive_count int, sent_at bigint, first_received_at bigint, dead_letter_source text,
     message_id text, body text, attributes bytea, sender text, group_name text, deduplication_id text,
-    -- of the request as a whole, in a row without a position that comes after those of its messages; `again` says that they
-    -- are those of an earlier lease
-    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint, again boolean)
+    -- of the request as a whole, in a row without a position that comes after those of its messages
+    missing boolean, "partition" int, in_flight int, moved int, dead_letter_queue int, next_in bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_sort = off SET plan_cache_mode = force_generic_plan SET jit = off
@@ -277,7 +276,6 @@ BEGIN
     v_now := penstock.now_ms(p_pinned);
     FOR i IN 1 .. cardinality(p_queues) LOOP
         request := i; missing := false; in_flight := NULL; moved := 0; dead_letter_queue := NULL; next_in := NULL;
-        again := false;
         v_partition := (SELECT q.partition FROM penstock.queue q WHERE q.id = p_queues[i] AND NOT q.fifo);
         partition := v_partition;
         IF v_partition IS NULL THEN
@@ -289,11 +287,11 @@ BEGIN
         v_left := p_counts[i];
 
         IF p_again THEN
-            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
+            RETURN QUERY SELECT i, k.*, NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                 FROM penstock.lease_again(
                     v_partition, p_keys[i], v_now, v_horizon, p_lease[i], p_retries[i]) k;
             IF FOUND THEN
-                again := true; RETURN NEXT; CONTINUE;
+                RETURN NEXT; CONTINUE;
             END IF;
         END IF;
 
@@ -411,10 +409,17 @@ BEGIN
                      WHERE s.upto - s.share < cardinality(a.positions))
                 SELECT i, g.position, g.receipt, g.receive_count, g.sent_at, g.first_received_at, g.dead_letter_source,
                        b.message_id, b.body, b.attributes, b.sender, b.group_name, NULL::text,
-                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::boolean
+                       NULL::boolean, NULL::int, NULL::int, NULL::int, NULL::int, NULL::bigint
                   FROM given g JOIN penstock.body b ON b.position = g.position
                  ORDER BY g.number;
             GET DIAGNOSTICS v_count = ROW_COUNT;
+        END IF;
+        -- Mostly it is no retry that leases.
+        IF v_count > 0 AND 0 < ANY (p_retries) THEN
+            UPDATE penstock.message m SET holder = u.retry
+              FROM unnest(p_keys, p_retries, p_request) u(key, retry, request)
+              JOIN penstock.lease_outcome o ON o.key = u.key
+             WHERE u.request = i AND u.retry > 0 AND m.partition = v_partition AND m.position = ANY (o.positions);
         END IF;
         IF v_doomed THEN
             next_in := 0;                       -- There was too much to take away: the next lease goes on.
@@ -544,7 +549,7 @@ BEGIN
                    u(partition, position, receipt, lease, retention, round, code, number)
               LEFT JOIN penstock.message m ON m.partition = u.partition AND m.position = u.position
              ORDER BY u.number);
-        UPDATE penstock.message m SET visible_at = v_now + u.lease
+        UPDATE penstock.message m SET visible_at = v_now + u.lease, holder = NULL
           FROM unnest(v_partitions, p_positions, p_lease, p_round, v_codes) u(partition, position, lease, round, code)
          WHERE u.round = v_round AND u.code <= 1 AND m.partition = u.partition AND m.position = u.position
            AND (u.lease > 0 OR m.visible_at > v_now);
