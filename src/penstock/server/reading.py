@@ -79,6 +79,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._fields: dict[str, str] = {}
         self._chunks: list[bytes | bytearray] = []
         self._in_trailer = False  # Or between the size of a chunk and its first byte, which looks the same.
+        self._trailer_bytes = 0  # How much has come since that began, without what came together with its beginning.
         self._body_bytes = 0
         self._keep_alive = True
         self._recognised = admission.authenticate is None  # Whether the last request said who makes it, if it has to.
@@ -131,7 +132,12 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         # Of what came together with the end of another message, nobody knows how much belongs to this one.
         if not self._ended_one:
             self._read_bytes += arrived_bytes
-        if self._in_head and self._read_bytes > self._limits.head_bytes_max:
+        if self._in_trailer:
+            self._trailer_bytes += arrived_bytes
+        head_bytes_max = self._limits.head_bytes_max
+        if (self._in_head and self._read_bytes > head_bytes_max) or (
+            self._in_trailer and self._trailer_bytes > head_bytes_max
+        ):
             self._refuse_head()
         elif self._read_bytes > self._limits.wire_bytes_max:
             self._refuse_body()
@@ -290,6 +296,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
 
     def on_chunk_header(self) -> None:
         self._in_trailer = True
+        self._trailer_bytes = -self._arriving_bytes
 
     def on_body(self, body: bytes) -> None:
         if self._deaf:

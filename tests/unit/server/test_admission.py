@@ -9,6 +9,7 @@ import pytest
 from penstock.domain.errors import AccessDenied
 from penstock.server.admission import Admission
 from penstock.server.browser_guard import BrowserGuard
+from penstock.server.exchange import ConnectionLimits
 from penstock.server.request_memory import ANONYMOUS_SHARE, OWN_BYTES, RequestMemory
 from penstock.wire.http import Request
 from tests.unit.server.serving import Client, Desk, Serve, Waiting, get, post
@@ -230,6 +231,25 @@ async def test_a_trailer_is_counted(serve: Serve, path: str) -> None:
     assert shared.taken_bytes == 0
     client.write(chunked(path, 10), b"0\r\nX: ", b"x" * 2 * BUDGET)
     assert (await client.read()).status == 503
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_trailer_may_be_as_large_as_a_head(serve: Serve, path: str) -> None:
+    served = await serve(limits=ConnectionLimits(head_bytes_max=1_000))
+    client, other = await served.connect(), await served.connect()
+    # A chunk is no trailer, however large it is and wherever it is cut.
+    for part in (chunked(path, 5_000), b"1388\r\n", b"x" * 5_000, b"\r\n0\r\nX: ", b"x" * 900):
+        client.write(part)
+        for _ in range(3):
+            await other.ask(post("/"))
+    assert (await client.ask(b"\r\n\r\n")).status == 200
+    client.write(chunked(path, 10) + b"0\r\nX: ")
+    for _ in range(3):
+        await other.ask(post("/"))
+    client.write(b"x" * 1_100)
+    for _ in range(3):
+        await other.ask(post("/"))
+    assert (await client.ask(b"\r\n\r\n")).status == 431
 
 
 async def test_a_trailer_that_comes_after_the_answer_is_counted_and_given_back(serve: Serve) -> None:
