@@ -89,7 +89,7 @@ class Access:
         if signer in self._signers:
             return True
         try:
-            self._verifier.check_head(head, self._clock.now_ms())
+            self._verifier.check_head(head, self._clock.wall_ms())
         except AuthenticationMissing:
             return False
         if signer:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.wire.http import Request
 
 HOSTS_REMEMBERED_MAX = 1_024
+HOST_CHARACTERS_MAX = 300
+"""A name has at most 254 of them."""
 PREFLIGHT_S = 600
 """How long a browser may remember that an origin is allowed."""
 
@@ -146,7 +148,7 @@ class BrowserGuard:
 
 def host_name(host: str) -> str | None:
     """Return the name or address in a `Host` header, in small letters; None if the header is not of its form."""
-    found = _HOST.fullmatch(host)
+    found = _HOST.fullmatch(host) if len(host) <= HOST_CHARACTERS_MAX else None
     return None if found is None else found["name"].lower().removesuffix(".")
 
 

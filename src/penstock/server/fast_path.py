@@ -267,6 +267,8 @@ class FastPath(ReadingProtocol):
         self.server_state.total_requests += 1
         if self._cycle_bytes:
             self._memory.free(self._cycle_bytes.pop(self._current, 0))  # type: ignore[arg-type]  # Or there is none.
+            if self._in_message and not self._fast and self.cycle is self._current:
+                self._message_bytes = 0  # The rest of the request is still to come.
         self._current = None
         if self.transport.is_closing():
             return

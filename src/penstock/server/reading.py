@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _frequent = FREQUENT_NAMES.get
 
+HEADERS_MAX = 256
+"""How many headers a head or a trailer may have: each takes far more memory than its few bytes."""
+
 
 class ReadingProtocol(HttpToolsProtocol, abc.ABC):
     """The reading half of a connection: turns bytes into exchanges, and hands others than those of SQS to uvicorn.
@@ -74,7 +77,9 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._method = self._path = self._query = ""
         self._incoming: dict[str, str] = {}
         self._fields: dict[str, str] = {}
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
+        self._in_trailer = False  # Or between the size of a chunk and its first byte, which looks the same.
+        self._trailer_bytes = 0  # How much has come since that began, without what came together with its beginning.
         self._body_bytes = 0
         self._keep_alive = True
         self._recognised = admission.authenticate is None  # Whether the last request said who makes it, if it has to.
@@ -120,13 +125,19 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         if self._read_bytes_most == 0:
             self._patience.start()
         self._read_bytes_most += arrived_bytes
+        # The parser keeps what there is of a head or a trailer. If something else came with it, too much is held.
+        if (self._in_head or self._in_trailer) and not self._hold(arrived_bytes):
+            self._refuse_with(with_retry(refusal(503, TOO_MUCH.reason)))
+            return
         # Of what came together with the end of another message, nobody knows how much belongs to this one.
         if not self._ended_one:
             self._read_bytes += arrived_bytes
-            if self._in_head and not self._hold(arrived_bytes):
-                self._refuse_with(with_retry(refusal(503, TOO_MUCH.reason)))
-                return
-        if self._in_head and self._read_bytes > self._limits.head_bytes_max:
+        if self._in_trailer:
+            self._trailer_bytes += arrived_bytes
+        head_bytes_max = self._limits.head_bytes_max
+        if (self._in_head and self._read_bytes > head_bytes_max) or (
+            self._in_trailer and self._trailer_bytes > head_bytes_max
+        ):
             self._refuse_head()
         elif self._read_bytes > self._limits.wire_bytes_max:
             self._refuse_body()
@@ -153,6 +164,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self.url = b""
         self._incoming = {}
         self._in_message = self._in_head = self._fast = True
+        self._in_trailer = False
         self._read_bytes = self._read_bytes_most = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -160,6 +172,9 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         fields = self._incoming
         key = _frequent(name)
         if key is None:
+            if len(fields) >= HEADERS_MAX:
+                self._refuse(431, f"There are more than {HEADERS_MAX} headers.")
+                return
             key = name.decode("latin-1").lower()
         if key not in fields:
             fields[key] = value.decode("latin-1")
@@ -228,6 +243,8 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
                 self._recognised = admission.authenticate(self._head())
             except PenstockError as error:
                 return self._answer_head(admission.refuse(self._head(), error))
+        if self._current is not None:
+            length += head_bytes(self.url, fields)  # It may wait for its turn as long as its body.
         return self._hold(length) or self._answer_head(admission.refuse(self._head(), TOO_MUCH))
 
     def _head(self) -> Request:
@@ -244,10 +261,12 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
 
     def _hold(self, count: int) -> bool:
         """Account for bytes of the message that is being read; return False if there is no room for them."""
-        if self._memory.hold(count, self._recognised):
-            self._message_bytes += count
-            return True
-        return False
+        if not self._memory.hold(count, self._recognised):
+            return False
+        self._message_bytes += count
+        if not self._fast and not self.cycle.response_complete:
+            self._cycle_bytes[self.cycle] = self._message_bytes
+        return True
 
     def _is_http_1_1(self) -> bool:
         return self.parser.get_http_version() == "1.1"
@@ -275,22 +294,29 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
             # uvicorn stops reading here, and then would not learn that the client left.
             self.flow.resume_reading()
 
+    def on_chunk_header(self) -> None:
+        self._in_trailer = True
+        self._trailer_bytes = -self._arriving_bytes
+
     def on_body(self, body: bytes) -> None:
         if self._deaf:
             return
+        self._in_trailer = False
         grows = "transfer-encoding" in self._fields
         if not self._fast:
-            if grows and not self.cycle.response_complete:
-                if not self._hold(len(body)):
-                    self._refuse_with(self._admission.refuse(self._head(), TOO_MUCH))
-                    return
-                self._cycle_bytes[self.cycle] = self._message_bytes
+            if grows and not self.cycle.response_complete and not self._hold(len(body)):
+                self._refuse_with(self._admission.refuse(self._head(), TOO_MUCH))
+                return
             super().on_body(body)
             return
         if grows and not self._hold(len(body)):
             self._refuse_with(self._admission.refuse(self._head(), TOO_MUCH))
             return
-        self._chunks.append(body)
+        # An object for each of many small pieces would take far more memory than what is in them.
+        if len(self._chunks) < 2:
+            self._chunks.append(bytearray(body) if self._chunks else body)
+        else:
+            self._chunks[1] += body
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.body_bytes_max:
             self._refuse_body()
@@ -313,6 +339,8 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         if self._deaf:
             return
         if not self._fast:
+            if self.cycle.response_complete:
+                self._memory.free(self._message_bytes)  # It came after the answer.
             self._message_bytes = 0
             super().on_message_complete()
             if self._current is not None:  # It is None if the application has answered without reading everything.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from penstock.domain.errors import AccessDenied
 from penstock.server.admission import Admission
 from penstock.server.browser_guard import BrowserGuard
+from penstock.server.exchange import ConnectionLimits
 from penstock.server.request_memory import ANONYMOUS_SHARE, OWN_BYTES, RequestMemory
 from penstock.wire.http import Request
 from tests.unit.server.serving import Client, Desk, Serve, Waiting, get, post
@@ -35,6 +38,7 @@ def chunked(path: str, *sizes: int) -> bytes:
         ["Host: a b"],
         ["Host: user@a"],
         ["Host: a/b"],
+        [f"Host: {'a' * 301}"],
         ["Host: localhost", "Transfer-Encoding: gzip, chunked"],
         ["Host: localhost", "Transfer-Encoding: identity"],
         ["Host: localhost", "Transfer-Encoding: chunked, chunked"],
@@ -116,6 +120,15 @@ async def test_who_is_not_known_is_refused_before_the_body_comes(serve: Serve, d
     assert (await client.ask(post(path, b"ok", "Authorization: me"))).status == 200
 
 
+async def see_taken(shared: RequestMemory, least_bytes: int, other: Client) -> None:
+    """Give the server time to read what was sent, and check how much of the memory that takes."""
+    for _ in range(100):
+        if shared.taken_bytes >= least_bytes:
+            break
+        await other.ask(post("/"))
+    assert shared.taken_bytes >= least_bytes
+
+
 async def refuse_one_too_many(client: Client, small: Client, path: str, request: bytes) -> None:
     """Check that a request is refused while there is no memory for it, and that a small one is not."""
     answer = await client.ask(request)
@@ -185,7 +198,8 @@ async def test_requests_that_wait_for_their_turn_hold_their_memory(serve: Serve,
     client = await (await serve(admission=Admission(memory=shared))).connect()
     client.write(post("/queue/first", b"x" * OWN_BYTES), post("/", b"x" * 1_000), post("/stats", b"x" * 2_000))
     await waiting.called.wait()
-    assert shared.taken_bytes == 3_000
+    # The heads of those that wait are counted, too.
+    assert 3_000 < shared.taken_bytes < 3_300
     waiting.go_on.set()
     for _ in range(3):
         await client.read()
@@ -201,6 +215,93 @@ async def test_a_head_that_comes_in_pieces_is_counted(serve: Serve) -> None:
         client.write(b"x" * 1_000)
         await client.writer.drain()
     assert (await client.read()).status == 503
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_trailer_is_counted(serve: Serve, path: str) -> None:
+    shared = RequestMemory(BUDGET)
+    served = await serve(admission=Admission(memory=shared))
+    client, other = await served.connect(), await served.connect()
+    client.write(chunked(path, 10))
+    await other.ask(post(path))
+    client.write(b"0\r\nX: ", b"x" * (OWN_BYTES + 1_000))
+    await see_taken(shared, 1_000, other)
+    assert (await client.ask(b"\r\n\r\n")).status == 200
+    assert (await client.ask(post(path))).status == 200
+    assert shared.taken_bytes == 0
+    client.write(chunked(path, 10), b"0\r\nX: ", b"x" * 2 * BUDGET)
+    assert (await client.read()).status == 503
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_trailer_may_be_as_large_as_a_head(serve: Serve, path: str) -> None:
+    served = await serve(limits=ConnectionLimits(head_bytes_max=1_000))
+    client, other = await served.connect(), await served.connect()
+    # A chunk is no trailer, however large it is and wherever it is cut.
+    for part in (chunked(path, 5_000), b"1388\r\n", b"x" * 5_000, b"\r\n0\r\nX: ", b"x" * 900):
+        client.write(part)
+        for _ in range(3):
+            await other.ask(post("/"))
+    assert (await client.ask(b"\r\n\r\n")).status == 200
+    client.write(chunked(path, 10) + b"0\r\nX: ")
+    for _ in range(3):
+        await other.ask(post("/"))
+    client.write(b"x" * 1_100)
+    for _ in range(3):
+        await other.ask(post("/"))
+    assert (await client.ask(b"\r\n\r\n")).status == 431
+
+
+async def test_a_trailer_that_comes_after_the_answer_is_counted_and_given_back(serve: Serve) -> None:
+    shared = RequestMemory(BUDGET)
+    served = await serve(admission=Admission(memory=shared))
+    client, other = await served.connect(), await served.connect()
+    assert (await client.ask(chunked("/early", OWN_BYTES + 500))).status == 200
+    assert shared.taken_bytes == 0
+    client.write(b"0\r\nX: ", b"x" * (OWN_BYTES + 1_000))
+    await see_taken(shared, 1_000, other)
+    client.write(b"\r\n\r\n")
+    assert (await client.ask(post("/stats"))).body == b"/stats "
+    assert shared.taken_bytes == 0
+
+
+@pytest.mark.parametrize("before", [b"", chunked("/", 10) + b"0\r\n"], ids=["head", "trailer"])
+async def test_many_small_headers_are_refused(serve: Serve, before: bytes) -> None:
+    client = await (await serve()).connect()
+    lines = b"".join(b"x%d:\r\n" % number for number in range(300))
+    answer = await client.ask(before or b"POST / HTTP/1.1\r\nHost: localhost\r\n", lines, b"\r\n")
+    assert (answer.status, answer.headers["connection"]) == (431, "close")
+
+
+async def test_many_small_chunks_take_no_more_memory_than_they_hold(serve: Serve) -> None:
+    shared = RequestMemory(BUDGET)
+    served = await serve(admission=Admission(memory=shared))
+    client, other = await served.connect(), await served.connect()
+    number = (OWN_BYTES + BUDGET) // 2
+    sent = chunked("/", *[2] * number)
+    tracemalloc.start()
+    try:
+        client.write(sent)
+        await see_taken(shared, BUDGET, other)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 8 * number
+    answer = await client.ask(b"0\r\n\r\n")
+    assert (answer.status, answer.body) == (200, b"x" * 2 * number)
+
+
+async def test_a_head_in_pieces_behind_a_finished_request_is_counted(serve: Serve, desk: Desk) -> None:
+    shared = RequestMemory(BUDGET)
+    waiting = desk.handlers["/queue/first"] = Waiting()
+    client = await (await serve(admission=Admission(memory=shared))).connect()
+    client.write(post("/queue/first") + b"POST / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (OWN_BYTES + 1_000))
+    await waiting.called.wait()
+    assert shared.taken_bytes > 1_000
+    waiting.go_on.set()
+    await client.read()
+    assert (await client.ask(b"\r\n\r\n")).status == 200
+    assert shared.taken_bytes == 0
 
 
 async def test_a_chunk_too_many_behind_other_requests_is_refused_in_its_turn(serve: Serve, desk: Desk) -> None:

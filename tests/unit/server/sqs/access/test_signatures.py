@@ -16,6 +16,7 @@ from penstock.server.access import Access
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
 from penstock.wire.http import Request, Response
+from penstock.wire.sqs.errors import SignatureMismatch
 from tests.support.machine import Machine
 from tests.support.signing import REGION, presigned, signed
 from tests.support.sqs_model import PROTOCOLS, write_request
@@ -169,6 +170,10 @@ async def test_signatures_go_by_the_wall_clock_after_it_was_set(broker: Broker, 
     before_ms = machine.wall_ms
     machine.step(hours=hours)
     request = write_request("json", "ListQueues", {})
+    # By its head alone, too, as long as nobody has signed like this before.
+    with pytest.raises(SignatureMismatch):
+        endpoint.recognise(signed(request, "KEYANN", KEYS["ann"].secret, at_ms=before_ms))
+    assert endpoint.recognise(signed(request, "KEYANN", KEYS["ann"].secret, at_ms=machine.wall_ms))
     for at_ms, status in ((machine.wall_ms, 200), (before_ms, 403)):
         answer = await endpoint.answer(signed(request, "KEYANN", KEYS["ann"].secret, at_ms=at_ms))
         assert answer.status == status
