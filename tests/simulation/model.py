@@ -216,7 +216,7 @@ class Model:
                 message.holder = retry if message.holder is not None and retry > message.holder else None
             assert answer.holder == retry
             return earlier, []
-        assert answer.holder == (retry if answer.messages else 0)
+        assert answer.holder == retry or not answer.messages
         self._check_next(from_, answer)
         candidates = from_.leasable(self.now_ms)
         deliverable = [message for message in candidates if not from_.exhausted(message)]
