@@ -40,7 +40,7 @@ class Exchange(msgspec.Struct, eq=False):
     held_bytes: int = 0
     """How much of the connection's memory this holds until it is answered."""
     for_pages: list[tuple[str, str]] | None = None
-    """Further headers of the answer, whatever it is, for the browser that asked."""
+    """Headers that every answer to this request needs, for the browser that asked."""
     response: Response | None = None
     task: asyncio.Task[None] | None = None
     # This is all that uvicorn looks at, of a cycle's state, to decide whether the next request may start.

@@ -203,7 +203,7 @@ class ReadingProtocol(HttpToolsProtocol, abc.ABC):
         self._path, _, self._query = url.decode("latin-1").partition("?")
         parser = self.parser
         self._method = parser.get_method().decode("ascii")
-        # A client of HTTP/1.0 may wish for it, and would have to be told so in words of its own; it is not granted.
+        # HTTP/1.0 clients may ask for keep-alive, which needs a header of its own in the answer. We do not grant it.
         self._keep_alive = parser.should_keep_alive() and ("connection" not in fields or self._is_http_1_1())
         fast = for_sqs(self._method, self._path, fields) or for_jobs(self._method, self._path, fields)
         limits = self._limits

@@ -164,7 +164,7 @@ class JobStore(Protocol):
         """Have `heard(lease)` called, on the event loop, when another node calls `tell_heard`; soon but not surely."""
 
     def tell_heard(self, lease: Lease) -> None:
-        """Tell other nodes that a worker has reported on a lease that is over, which leaves no trace in the store."""
+        """Notify other nodes that a worker has reported on a lease that is over, which leaves no trace in the store."""
 
     def steps(self) -> Mapping[str, int]:
         """Tell what happened to jobs, and how often, by this node since the store was opened: the names of moves, and

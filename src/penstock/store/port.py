@@ -40,8 +40,8 @@ AttemptKey = bytes
 """Names one request of one caller, the same on every retry of it: 16 to 32 bytes."""
 
 FULL_AGAIN_MS = 1_000
-"""In how long another look is worthwhile at a queue with as many messages in flight as it may have: a delete there
-makes room and is told to nobody."""
+"""When to look again at a queue that has as many messages in flight as it may have. A delete makes room there,
+but wakes nobody."""
 
 
 class Leased(msgspec.Struct, frozen=True, gc=False):

@@ -304,7 +304,7 @@ class Streams:
             self.store.tell_heard(report.lease)
 
     def heard_elsewhere(self, lease: Lease) -> None:
-        """Take in that another node was told of a lease that is over."""
+        """Note that a worker has reported a lease that is over to another node."""
         holder = self.holders.get(lease)
         if holder is not None:
             holder.heard_of_end(lease)

@@ -36,7 +36,7 @@ class Unanswered:
         """By worker, when an offer to it lapsed last."""
 
     def offered(self, worker: str, offers: Sequence[Offer]) -> None:
-        """Watch offers that a poll got. Without a name, workers cannot be told apart, and nothing is watched."""
+        """Watch offers that a poll got. Workers without a name are not watched."""
         if not worker or not offers:
             return
         open_offers = self._until_ms.pop(worker, {})

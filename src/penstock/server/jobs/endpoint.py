@@ -111,7 +111,7 @@ class Endpoint:
             self.access.identify(head)
         except NotAuthenticated:
             if self.find(head.method, head.path) is None:
-                return False  # It is told so, whoever asks.
+                return False  # Everybody gets this answer.
             raise
         if len(self._recognised) >= RECOGNISED_MAX:
             self._recognised.clear()

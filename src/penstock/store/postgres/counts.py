@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COUNTED_ANEW_MAX = 10_000
 COUNTED_ANEW_S_MAX = 0.1
-"""A queue of so many messages, whose count takes no longer, is counted whenever somebody asks: it takes a few ms."""
+"""Up to this number of messages, and this time for counting them, a queue is counted anew for everybody who asks."""
 
 BELIEVED_FACTOR = 20
 """A count is believed for so many times as long as it took: counting takes a twentieth of the time at most."""

@@ -220,7 +220,7 @@ class Leases:
         return Leased(messages, next_in_ms, call.retry)
 
     def _room(self, queue: Queue, contents: Contents, source: Source | None) -> int:
-        """Tell how many more messages may be leased. Raises `OverLimit` if none may, on a standard queue."""
+        """Return how many more messages may be leased. Raises `OverLimit` if none may, on a standard queue."""
         limits = self._limits
         in_flight_max = limits.in_flight_fifo_max if contents.fifo else limits.in_flight_standard_max
         room = in_flight_max - contents.leased - (source.unsaved if source is not None else 0)

@@ -118,7 +118,7 @@ class Receipts:
         return None
 
     def _is_held(self, delivery: Delivery, receipt: Receipt) -> bool:
-        """Tell whether a message is leased under this very receipt. On FIFO, no other may change it."""
+        """Return whether a message is leased under this very receipt. On FIFO, no other may change it."""
         leased = delivery.state == LEASED and delivery.visible_at_ms > self._transaction.now_ms
         return leased and delivery.receipt == receipt.receipt
 

@@ -26,10 +26,10 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
 
 class StoreTime:
-    """All instants in the file are of this time. The wall clock's only start it, and are shown (decision record 10).
+    """All instants in the file are of this time. The wall clock starts it, and callers see that (decision record 10).
 
-    Each is kept now and then, and when the wall clock was set. What passed while the store was closed is told by the
-    wall clock: nothing, if that went back. Time that a test pins is taken as it is.
+    Both times are saved once a minute, and whenever the wall clock was set. The time that the store was closed is the
+    difference in wall time, or zero if the wall clock went back. Time that a test pins is used as it is.
     """
 
     def __init__(self, db: apsw.Connection, clock: Clock) -> None:

@@ -217,7 +217,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rate: so many in a second for long, and so many at once after a pause. The slowest is about one in a day."""
+    """A rate: `per_second` on average, and `burst` at once after a pause. The slowest is about one a day."""
 
     per_second: Annotated[float, Meta(ge=0.000_01, le=1_000_000)]
     burst: Annotated[int, Meta(ge=1, le=1_000_000)]

@@ -1,5 +1,5 @@
 -- Which of the requests with one attempt key holds a leased message: 0 for the one that leased it, the number of a retry, or
--- null if that cannot be told. Only the holder may give the message back. It replaces `again`, which told of the outcome.
+-- null if that is not known. Only the holder may give the message back. It replaces `again`, which was kept with the outcome.
 ALTER TABLE penstock.message ADD COLUMN holder smallint DEFAULT 0;
 ALTER TABLE penstock.fifo_message ADD COLUMN holder smallint DEFAULT 0;
 ALTER TABLE penstock.lease_outcome DROP COLUMN again;
