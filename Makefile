@@ -9,7 +9,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PATHS := src tests scripts
+PATHS := src tests scripts benchmarks
 EXPLORED := tests/simulation tests/end_to_end/test_fuzz_campaign.py tests/end_to_end/jobs/test_document.py tests/unit
 
 .DEFAULT_GOAL := help
@@ -66,17 +66,17 @@ format: setup ## Format the code and apply ruff's safe fixes
 	$(BIN)/ruff format $(PATHS)
 
 bench: setup ## Run the benchmarks
-	$(BIN)/penstock bench compare $(ARGS)
+	$(BIN)/python -m benchmarks compare $(ARGS)
 
 bench-peers: setup ## Compare with other servers that speak SQS, each fetched once
-	$(BIN)/penstock bench peers $(ARGS)
+	$(BIN)/python -m benchmarks peers $(ARGS)
 
 bench-scaling: setup ## See how cost grows with queues, backlog, size, clients, nodes
-	$(BIN)/penstock bench scaling $(ARGS)
+	$(BIN)/python -m benchmarks scaling $(ARGS)
 
 lock: ## Resolve pyproject.toml again and rewrite both lock files
 	$(PYTHON) scripts/lock.py
 
 clean: ## Remove .venv, caches and build output; data/ is kept
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .node-clients .go-client
-	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from penstock.broker.broker import Broker
-from penstock.broker.jobs.jobs import Jobs
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import JobState, Lease, Offer
 from penstock.domain.job_errors import JobError
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.domain.retry import RetryPolicy
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.jobs import Jobs
 from penstock.store.job_port import Accept, Complete, Heartbeat, Release, Report
 from penstock.store.jobs.store import ScriptedJobs
 from penstock.testing import CountedIds, ManualClock
@@ -160,7 +160,7 @@ class StreamMachine(RuleBasedStateMachine):
 
         async def prepare() -> Jobs:
             assert self.store is not None
-            jobs = Broker(self.store, clock=self.clock, ids=ids, limits=limits).jobs
+            jobs = Engine(self.store, clock=self.clock, ids=ids, limits=limits).jobs
             retry = RetryPolicy(attempts_max=1_000, losses_max=1_000, backoff_ms=0)
             await make_queue(jobs, offer_ms=OFFER_MS, lease_ms=LEASE_MS, retry=retry)
             return jobs

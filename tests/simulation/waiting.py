@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.broker.broker import Broker
-from penstock.broker.messages import Delivery as Received
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
 from penstock.domain.queue import QueueAttributes
 from penstock.domain.sending import Outgoing, accept
+from penstock.engine.engine import Engine
+from penstock.engine.messages import Delivery as Received
 from penstock.store.port import Leased, Store
 from penstock.testing import CountedIds, ManualClock
 from tests.simulation.calls import Call, weighted
@@ -161,7 +161,7 @@ class WaitingMachine(RuleBasedStateMachine):
         for text in NAMES:
             queue, _ = self.run(store.create_queue(queue_name(text), QueueAttributes(), {}))
             self.model.queues.append(ModelQueue(queue))
-        self.broker = Broker(store, clock=self.clock, ids=self.ids, limits=LIMITS)
+        self.engine = Engine(store, clock=self.clock, ids=self.ids, limits=LIMITS)
 
     def teardown(self) -> None:
         try:
@@ -172,7 +172,7 @@ class WaitingMachine(RuleBasedStateMachine):
             self.remove()
 
     async def close(self) -> None:
-        self.broker.end_waits()
+        self.engine.end_waits()
         await asyncio.gather(*(poll.task for poll in self.polls), return_exceptions=True)
         await self.store.close()
 
@@ -191,7 +191,7 @@ class WaitingMachine(RuleBasedStateMachine):
 
     def start(self, on: int, count: int, lease_ms: int, wait_s: int) -> None:
         kept = self.model.queues[on]
-        receive = self.broker.messages.receive(kept.queue.name, count=count, lease_ms=lease_ms, wait_ms=wait_s * 1_000)
+        receive = self.engine.messages.receive(kept.queue.name, count=count, lease_ms=lease_ms, wait_ms=wait_s * 1_000)
         deadline_ms = self.clock.now_ms() + wait_s * 1_000
         task = self.loop.create_task(receive)
         self.polls.append(Poll(kept, count, lease_ms, deadline_ms, self.bursts, task))
@@ -202,7 +202,7 @@ class WaitingMachine(RuleBasedStateMachine):
     async def send_now(self, on: int, batch: list[tuple[str, int]]) -> None:
         kept = self.model.queues[on]
         outgoing = [self.outgoing(kept, group, delay_s) for group, delay_s in batch]
-        answer = await self.broker.messages.send_batch(kept.queue.name, outgoing)
+        answer = await self.engine.messages.send_batch(kept.queue.name, outgoing)
         drafts = [
             accept(kept.queue, message, message_id=getattr(result, "message_id", ""), sender="", limits=LIMITS)
             for message, result in zip(outgoing, answer, strict=True)
@@ -237,7 +237,7 @@ class WaitingMachine(RuleBasedStateMachine):
         if not self.deliveries:
             return
         delivery, handle = self.deliveries.pop(pick % len(self.deliveries))
-        [answer] = self.run(self.broker.messages.delete(delivery.to.queue.name, [handle]))
+        [answer] = self.run(self.engine.messages.delete(delivery.to.queue.name, [handle]))
         assert (None if answer is None else type(answer)) in self.model.delete(delivery)
 
     def change_visibility(self, pick: int, lease_ms: int) -> None:
@@ -245,7 +245,7 @@ class WaitingMachine(RuleBasedStateMachine):
             return
         delivery, handle = self.deliveries[pick % len(self.deliveries)]
         name = delivery.to.queue.name
-        [answer] = self.run(self.broker.messages.change_visibility(name, [(handle, lease_ms)]))
+        [answer] = self.run(self.engine.messages.change_visibility(name, [(handle, lease_ms)]))
         assert (None if answer is None else type(answer)) in self.model.change_visibility(delivery, lease_ms)
 
     def release(self, pick: int) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.broker.jobs.enqueueing import Stored
-from penstock.broker.jobs.jobs import Jobs
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.job import Offer
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.job_request import JobRequest
+from penstock.engine.jobs.enqueueing import Stored
+from penstock.engine.jobs.jobs import Jobs
 from penstock.store.job_port import Accept, Complete
 
 QUEUE = "orders"

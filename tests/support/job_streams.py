@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from penstock.broker.jobs.jobs import Jobs
-from penstock.broker.jobs.streams import OfferStream
 from penstock.domain.job import Offer
+from penstock.engine.jobs.jobs import Jobs
+from penstock.engine.jobs.streams import OfferStream
 from tests.support.job_service import QUEUE
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for four calls here.
 
-from penstock.bench.postgres_server import reachable_binaries
+from benchmarks.postgres_server import reachable_binaries
 from tests.support.psql import Psql, SessionLost
 
 if TYPE_CHECKING:

@@ -1,8 +1,6 @@
-"""The command line: `penstock serve`, `penstock bench`, `penstock --version`."""
+"""The command line: `penstock serve` and `penstock --version`."""
 
 from __future__ import annotations
-
-import importlib.util
 
 import cyclopts
 
@@ -32,15 +30,8 @@ app.command(
     It prints one line with its address once it takes requests. Any AWS SDK works with it, told the endpoint, with any
     credentials: boto3.client("sqs", endpoint_url="http://127.0.0.1:9324", region_name="us-east-1").
     """,
-    # For the server alone: a benchmark must not find its store in the environment.
     config=[cyclopts.config.Env("PENSTOCK_", command=False), _settings_of_file],
 )
-if importlib.util.find_spec("penstock.cli.bench") is not None:
-    app.command(
-        "penstock.cli.bench:app",
-        name="bench",
-        help="Measure the stores. Figures are of this machine: read them as ratios.",
-    )
 
 
 def main() -> None:

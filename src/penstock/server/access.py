@@ -19,9 +19,9 @@ from penstock.wire.sqs.verification import SignatureVerifier
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.broker.queues import Queues
     from penstock.domain.clock import Clock
     from penstock.domain.queue import Queue
+    from penstock.engine.queues import Queues
     from penstock.server.sqs_operations.call import Call
     from penstock.wire.http import Request
 

@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from penstock.broker.jobs.queues import depth
 from penstock.domain.errors import AccessDenied, PenstockError, QueueDoesNotExist, ServerOverloaded, StoreUnavailable
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobQueueDoesNotExist
 from penstock.domain.limits import DAY_MS, SECOND_MS
 from penstock.domain.queue import QueueName
+from penstock.engine.jobs.queues import depth
 from penstock.server.metrics import CONTENT_TYPE
 from penstock.server.peeking import peeked_queue, start_position, wanted_state
 from penstock.wire.http import Response
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
 
-    from penstock.broker.broker import Broker
     from penstock.domain.clock import ManualClock
+    from penstock.engine.engine import Engine
     from penstock.server.metrics import Metrics
 
     Handler = Callable[[Mapping[str, str], bytes], Awaitable[Response]]
@@ -116,7 +116,7 @@ class App:
 
     def __init__(
         self,
-        broker: Broker,
+        engine: Engine,
         ping: Callable[[], Awaitable[None]],
         metrics: Metrics,
         *,
@@ -125,7 +125,7 @@ class App:
         clock: ManualClock | None = None,
         monitors: Monitors | None = None,
     ) -> None:
-        self._broker = broker
+        self._engine = engine
         self._ping = ping
         self._metrics = metrics
         self._monitors = monitors or Monitors()
@@ -201,7 +201,7 @@ class App:
         limit = _whole_number(parameters, "limit", STATS_PAGE)
         region = parameters.get("region", self._region)
         account = parameters.get("account", self._account)
-        page = await self._broker.queues.list_queues(
+        page = await self._engine.queues.list_queues(
             region,
             account,
             prefix=parameters.get("prefix", ""),
@@ -211,7 +211,7 @@ class App:
         listed: list[QueueStats] = []
         for queue in page.queues:
             try:
-                counts = await self._broker.queues.count(queue.name)
+                counts = await self._engine.queues.count(queue.name)
             except QueueDoesNotExist:
                 continue  # It was deleted since the page was read.
             listed.append(
@@ -238,7 +238,7 @@ class App:
     async def _job_stats(self, after: str, limit: int) -> tuple[list[JobQueueStats], str | None]:
         if not after.isprintable():
             raise ValueError("jobs_after is not what an earlier answer said")
-        queues = self._broker.jobs.queues
+        queues = self._engine.jobs.queues
         page = await queues.list_queues(after=after, limit=limit)
         listed: list[JobQueueStats] = []
         for queue in page.queues:
@@ -264,7 +264,7 @@ class App:
             parameters.get("account", self._account),
             name,
         )
-        peek = await self._broker.messages.peek(
+        peek = await self._engine.messages.peek(
             queue,
             state=wanted_state(parameters),
             after=start_position(parameters),

@@ -12,7 +12,7 @@ from penstock.server.config import StartFailure
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.broker.queues import Queues
+    from penstock.engine.queues import Queues
     from penstock.server.config import DeclaredQueue
 
 

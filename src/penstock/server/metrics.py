@@ -26,8 +26,8 @@ from penstock.server.jobs.metrics import JobMetrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from penstock.broker.broker import Broker
     from penstock.domain.queue import Counts, QueueName
+    from penstock.engine.engine import Engine
     from penstock.server.counters import RequestCounters
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -59,10 +59,10 @@ class Metrics:
     counted.
     """
 
-    def __init__(self, broker: Broker, counters: RequestCounters, job_counters: JobCounters | None = None) -> None:
-        self._broker = broker
+    def __init__(self, engine: Engine, counters: RequestCounters, job_counters: JobCounters | None = None) -> None:
+        self._engine = engine
         self._counters = counters
-        self._jobs = JobMetrics(broker.jobs, job_counters or JobCounters())
+        self._jobs = JobMetrics(engine.jobs, job_counters or JobCounters())
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
         GCCollector(registry=self._process)
@@ -79,7 +79,7 @@ class Metrics:
             of_jobs,
             [
                 GaugeMetricFamily(
-                    "penstock_long_polls_waiting", "Receives that wait for a message.", self._broker.long_polls
+                    "penstock_long_polls_waiting", "Receives that wait for a message.", self._engine.long_polls
                 ),
                 _build(),
             ],
@@ -96,9 +96,9 @@ class Metrics:
                 uncounted = 1
                 break
             try:
-                counts = await self._broker.queues.count(name)
+                counts = await self._engine.queues.count(name)
                 own = number <= QUEUES_LABELLED_MAX
-                oldest_age_ms = await self._broker.messages.oldest_age_ms(name) if own else None
+                oldest_age_ms = await self._engine.messages.oldest_age_ms(name) if own else None
             except QueueDoesNotExist:
                 continue  # It was deleted since it was listed.
             label = (name.region, name.account, name.name) if own else ("", "", _OTHERS)
@@ -109,17 +109,17 @@ class Metrics:
         async for region, account in self._places():
             after: str | None = ""
             while after is not None:
-                page = await self._broker.queues.list_queues(region, account, after=after)
+                page = await self._engine.queues.list_queues(region, account, after=after)
                 for queue in page.queues:
                     yield queue.name
                 after = page.after
 
     async def _places(self) -> AsyncIterator[tuple[str, str]]:
-        places = await self._broker.queues.list_places()
+        places = await self._engine.queues.list_places()
         while places:
             for place in places:
                 yield place
-            places = await self._broker.queues.list_places(after=places[-1])
+            places = await self._engine.queues.list_places(after=places[-1])
 
 
 class _Families(Collector):

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from penstock.broker.broker import Broker
 from penstock.domain.clock import ManualClock, SystemClock
 from penstock.domain.ids import RandomIds
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
+from penstock.engine.engine import Engine
 from penstock.server.access import Access
 from penstock.server.admission import LINGERING_MAX, Admission
 from penstock.server.app import App, Monitors
@@ -82,32 +82,32 @@ class Service:
         config = self._config
         ids = RandomIds()
         job_limits = _job_limits(config)
-        async with Broker(store, clock=clock, ids=ids, limits=limits, job_limits=job_limits) as broker:
-            await make_declared_queues(broker.queues, config.queues)
+        async with Engine(store, clock=clock, ids=ids, limits=limits, job_limits=job_limits) as engine:
+            await make_declared_queues(engine.queues, config.queues)
             counters = RequestCounters()
             job_counters = JobCounters()
             endpoint = SqsEndpoint(
-                broker,
+                engine,
                 region=config.region,
                 account=config.account,
                 scheme=config.scheme,
                 public_url=config.public_url,
                 ids=ids,
                 limits=limits,
-                access=_access(config, broker),
+                access=_access(config, engine),
                 counters=counters,
             )
             app = App(
-                broker,
+                engine,
                 store.ping,
-                Metrics(broker, counters, job_counters),
+                Metrics(engine, counters, job_counters),
                 region=config.region,
                 account=config.account,
                 clock=clock if isinstance(clock, ManualClock) else None,
                 monitors=Monitors(config.monitoring_token, required=config.guarded),
             )
             jobs = job_endpoint(
-                broker.jobs,
+                engine.jobs,
                 store.secret,
                 ids=ids,
                 access=JobAccess(config.tokens, required=config.guarded),
@@ -130,7 +130,7 @@ class Service:
                 limits=ConnectionLimits(patience_s=config.client_timeout_s),
                 admission=admission,
                 ready=lambda: self._announce(url),
-                stopping=broker.end_waits,
+                stopping=engine.end_waits,
                 tls=_tls(config),
             )
             if self._stopped:
@@ -143,12 +143,12 @@ class Service:
                 raise _cannot_listen(config, error) from None
 
 
-def _access(config: ServerConfig, broker: Broker) -> Access | None:
+def _access(config: ServerConfig, engine: Engine) -> Access | None:
     if not config.guarded:
         return None
     secure = config.tls_certificate is not None
     # Clients sign by the time of the world, wherever the time of the queues may have been moved to.
-    return Access(config.keys, broker.queues, SystemClock(), region=config.region, secure_transport=secure)
+    return Access(config.keys, engine.queues, SystemClock(), region=config.region, secure_transport=secure)
 
 
 def _guard(config: ServerConfig) -> BrowserGuard:

@@ -1,4 +1,4 @@
-"""The SQS endpoint: whatever an SQS client sends, answered by the broker in the protocol that it came in."""
+"""The SQS endpoint: whatever an SQS client sends, answered by the engine in the protocol that it came in."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from penstock.wire.sqs.query_protocol import QueryJsonProtocol, QueryProtocol
 if TYPE_CHECKING:
     import msgspec
 
-    from penstock.broker.broker import Broker
     from penstock.domain.ids import IdSource
+    from penstock.engine.engine import Engine
     from penstock.server.access import Access
     from penstock.server.fast_path import Reply
     from penstock.server.sqs_operations.call import Handler
@@ -52,7 +52,7 @@ class SqsEndpoint:
 
     def __init__(  # noqa: PLR0913 - each is a part of its own, and they are put together in one place
         self,
-        broker: Broker,
+        engine: Engine,
         *,
         region: str = DEFAULT_REGION,
         account: str = DEFAULT_ACCOUNT,
@@ -72,15 +72,15 @@ class SqsEndpoint:
         self._identify = self._take_at_word if access is None else access.identify
         self._ids = ids or RandomIds()
         self._place = Place(region=region, scheme=scheme, public_url=public_url)
-        messages = MessageOperations(broker.messages, broker.queues, limits)
+        messages = MessageOperations(engine.messages, engine.queues, limits)
         # Who may do what is looked up in the store, which takes a coroutine.
         beginnings = messages.beginnings() if access is None else {}
         self._beginnings = {TARGET_PREFIX + name: beginning for name, beginning in beginnings.items()}
         self._handlers: dict[str, Handler] = {
-            **QueueOperations(broker.queues).handlers(),
-            **PermissionOperations(broker.queues).handlers(),
+            **QueueOperations(engine.queues).handlers(),
+            **PermissionOperations(engine.queues).handlers(),
             **messages.handlers(),
-            **MoveOperations(broker.moves, broker.queues, limits).handlers(),
+            **MoveOperations(engine.moves, engine.queues, limits).handlers(),
         }
 
     async def answer(self, request: Request) -> Response:

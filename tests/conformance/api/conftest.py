@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server.jobs.access import Access, ApiToken, Caller, Scope, digest_of
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.endpoint import Endpoint
@@ -32,7 +32,7 @@ def _token(token: str, *scopes: Scope, **limits: Any) -> ApiToken:
 
 @pytest.fixture
 def endpoint(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> Endpoint:
-    broker = Broker(store, clock=clock, ids=ids, limits=limits)
+    engine = Engine(store, clock=clock, ids=ids, limits=limits)
     access = Access(
         [
             _token(ADMIN, *Scope),
@@ -41,7 +41,7 @@ def endpoint(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) 
             *(_token(tenant, Scope.ENQUEUE, Scope.READ, tenant=tenant) for tenant in TENANTS),
         ]
     )
-    return job_endpoint(broker.jobs, store.secret, ids=ids, access=access)
+    return job_endpoint(engine.jobs, store.secret, ids=ids, access=access)
 
 
 @pytest.fixture

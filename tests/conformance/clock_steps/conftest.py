@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.clock import Clock
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.store.port import Store
 from penstock.testing import CountedIds
 from tests.support.machine import Machine
@@ -43,5 +43,5 @@ def reopen(home: Home, store: Store, new_clock: Callable[[], Clock]) -> Reopen:
 
 
 @pytest.fixture
-def broker(store: Store, clock: Clock, ids: CountedIds, limits: Limits) -> Broker:
-    return Broker(store, clock=clock, ids=ids, limits=limits)
+def engine(store: Store, clock: Clock, ids: CountedIds, limits: Limits) -> Engine:
+    return Engine(store, clock=clock, ids=ids, limits=limits)

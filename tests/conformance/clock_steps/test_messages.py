@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import HOUR_MS, MINUTE_MS
+from penstock.engine.engine import Engine
 from penstock.store.port import Store
 from penstock.store.sqlite.store_time import LOOK_EVERY_MS
 from tests.support.machine import Machine, after_a_step, after_any_step
@@ -121,10 +121,10 @@ async def test_messages_show_the_time_of_the_wall_clock(store: Store, machine: M
 
 @after_a_step
 async def test_a_long_poll_ends_when_its_time_is_over(
-    broker: Broker, store: Store, machine: Machine, hours: int
+    engine: Engine, store: Store, machine: Machine, hours: int
 ) -> None:
     await make_queue(store)
-    poll = asyncio.create_task(broker.messages.receive(queue_name("orders"), wait_ms=20_000))
+    poll = asyncio.create_task(engine.messages.receive(queue_name("orders"), wait_ms=20_000))
     await machine.wait(seconds=1)
     machine.step(hours=hours)
     await machine.wait(seconds=18.999)
@@ -136,14 +136,14 @@ async def test_a_long_poll_ends_when_its_time_is_over(
 
 @after_a_step
 async def test_a_long_poll_gets_what_comes_due_meanwhile(
-    broker: Broker, store: Store, machine: Machine, hours: int
+    engine: Engine, store: Store, machine: Machine, hours: int
 ) -> None:
     queue = await make_queue(store)
     await send(store, queue, "a")
     await lease(store, queue, lease_ms=10_000)
-    poll = asyncio.create_task(broker.messages.receive(queue_name("orders"), wait_ms=20_000))
+    poll = asyncio.create_task(engine.messages.receive(queue_name("orders"), wait_ms=20_000))
     await machine.wait(seconds=1)
-    while not broker.long_polls:
+    while not engine.long_polls:
         await machine.wait()
     machine.step(hours=hours)
     await machine.wait(seconds=9)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from penstock.domain.operation import JobFilter
 from penstock.domain.schedule import Schedule
+from penstock.engine.engine import Engine
 from penstock.store.job_port import JobStore
 from penstock.store.port import Store
 from tests.support.job_steps import draft, make_queue
@@ -56,9 +56,9 @@ async def save(jobs: JobStore, **fields: Any) -> int:
 
 
 async def test_it_fires_soon_when_the_clock_is_set_beyond_its_instant(
-    broker: Broker, jobs: JobStore, queue: JobQueue, machine: Machine
+    engine: Engine, jobs: JobStore, queue: JobQueue, machine: Machine
 ) -> None:
-    async with broker:
+    async with engine:
         await save(jobs, cron="0 6 * * *")
         await machine.wait(seconds=1)
         machine.step(hours=24)

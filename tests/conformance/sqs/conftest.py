@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server.sqs import SqsEndpoint
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
@@ -16,14 +16,14 @@ from tests.support.sqs_model import PROTOCOLS
 
 
 @pytest.fixture
-async def broker(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> AsyncIterator[Broker]:
-    async with Broker(store, clock=clock, ids=ids, limits=limits) as broker:
-        yield broker
+async def engine(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> AsyncIterator[Engine]:
+    async with Engine(store, clock=clock, ids=ids, limits=limits) as engine:
+        yield engine
 
 
 @pytest.fixture
-def endpoint(broker: Broker, limits: Limits) -> SqsEndpoint:
-    return SqsEndpoint(broker, limits=limits)
+def endpoint(engine: Engine, limits: Limits) -> SqsEndpoint:
+    return SqsEndpoint(engine, limits=limits)
 
 
 @pytest.fixture(params=PROTOCOLS)

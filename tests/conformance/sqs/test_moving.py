@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
 from penstock.domain.policy import parse_user_policy
+from penstock.engine.engine import Engine
 from penstock.server.access import Access, AccessKey
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
@@ -60,9 +60,9 @@ class Signing(Client):
 
 
 @pytest.fixture
-def endpoint(broker: Broker, clock: ManualClock, limits: Limits) -> SqsEndpoint:
-    guard = Access([ADMIN, MOVER], broker.queues, clock, region=REGION, secure_transport=False)
-    return SqsEndpoint(broker, limits=limits, region=REGION, access=guard)
+def endpoint(engine: Engine, clock: ManualClock, limits: Limits) -> SqsEndpoint:
+    guard = Access([ADMIN, MOVER], engine.queues, clock, region=REGION, secure_transport=False)
+    return SqsEndpoint(engine, limits=limits, region=REGION, access=guard)
 
 
 @pytest.fixture
@@ -183,13 +183,13 @@ async def test_a_queue_that_is_made_later_gets_nothing_from_a_running_task(
 
 @pytest.mark.parametrize("action", ON_THE_SOURCE)
 async def test_a_move_takes_every_right_on_the_source(
-    broker: Broker, clock: ManualClock, limits: Limits, admin: Signing, action: str
+    engine: Engine, clock: ManualClock, limits: Limits, admin: Signing, action: str
 ) -> None:
     for name in ("here", "dead"):
         await admin.create(name)
     await die(admin, "here", "dead", "a")
     lacking = key("lacking", allow([each for each in ON_THE_SOURCE if each != action], "dead"), allow(["*"], "here"))
-    guard = Access([lacking], broker.queues, clock, region=REGION, secure_transport=False)
-    client = Signing(SqsEndpoint(broker, limits=limits, region=REGION, access=guard), clock, lacking)
+    guard = Access([lacking], engine.queues, clock, region=REGION, secure_transport=False)
+    client = Signing(SqsEndpoint(engine, limits=limits, region=REGION, access=guard), clock, lacking)
     with pytest.raises(Refusal, match=f"sqs:{action.lower()} on resource: {BASE}dead"):
         await client.call("StartMessageMoveTask", SourceArn=f"{BASE}dead")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.ids import RandomIds
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.domain.sending import Outgoing
+from penstock.engine.engine import Engine
 from penstock.server.app import App, Monitors
 from penstock.server.counters import RequestCounters
 from penstock.server.metrics import Metrics
@@ -60,10 +60,10 @@ class Page:
 
 
 @pytest.fixture
-async def broker(clock: ManualClock) -> AsyncIterator[Broker]:
+async def engine(clock: ManualClock) -> AsyncIterator[Engine]:
     store = await open_store("memory:", clock=clock)
-    async with Broker(store, clock=clock, ids=RandomIds(), limits=Limits(list_page_max=3)) as broker:
-        yield broker
+    async with Engine(store, clock=clock, ids=RandomIds(), limits=Limits(list_page_max=3)) as engine:
+        yield engine
     await store.close()
 
 
@@ -72,8 +72,8 @@ async def well() -> None:
 
 
 @pytest.fixture
-def page(broker: Broker) -> Page:
-    return Page(App(broker, well, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT))
+def page(engine: Engine) -> Page:
+    return Page(App(engine, well, Metrics(engine, RequestCounters()), region=REGION, account=ACCOUNT))
 
 
 NOTHING: dict[str, object] = {
@@ -121,22 +121,22 @@ async def test_a_body_has_its_limit(page: Page) -> None:
     assert status == 413
 
 
-async def test_a_server_whose_store_is_away_is_not_ready(broker: Broker) -> None:
+async def test_a_server_whose_store_is_away_is_not_ready(engine: Engine) -> None:
     async def away() -> None:
         raise StoreUnavailable("The database does not answer.")
 
-    page = Page(App(broker, away, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT))
+    page = Page(App(engine, away, Metrics(engine, RequestCounters()), region=REGION, account=ACCOUNT))
     assert await page.ask("GET", "/readyz") == (503, {"message": "The database does not answer."})
     assert await page.ask("GET", "/healthz") == (200, {"status": "ok"})
 
 
-async def test_stats_come_in_pages(page: Page, broker: Broker) -> None:
+async def test_stats_come_in_pages(page: Page, engine: Engine) -> None:
     for number in range(5):
-        await broker.queues.create(queue_name(f"q{number}"))
-    await broker.messages.send(queue_name("q1"), Outgoing(body="visible"))
-    await broker.messages.send(queue_name("q1"), Outgoing(body="delayed", delay_s=5))
-    await broker.messages.send(queue_name("q1"), Outgoing(body="visible too"))
-    await broker.messages.receive(queue_name("q1"))
+        await engine.queues.create(queue_name(f"q{number}"))
+    await engine.messages.send(queue_name("q1"), Outgoing(body="visible"))
+    await engine.messages.send(queue_name("q1"), Outgoing(body="delayed", delay_s=5))
+    await engine.messages.send(queue_name("q1"), Outgoing(body="visible too"))
+    await engine.messages.receive(queue_name("q1"))
     _, first = await page.ask("GET", "/stats?limit=2")
     assert [queue["name"] for queue in first["queues"]] == ["q0", "q1"]
     assert first["queues"][1] == {
@@ -154,10 +154,10 @@ async def test_stats_come_in_pages(page: Page, broker: Broker) -> None:
     assert elsewhere["queues"] == []
 
 
-async def test_stats_tell_of_job_queues(page: Page, broker: Broker) -> None:
+async def test_stats_tell_of_job_queues(page: Page, engine: Engine) -> None:
     for name in ("first", "second"):
-        await broker.jobs.enqueueing.enqueue(name, JobRequest(task="greet"))
-    await broker.jobs.enqueueing.enqueue("first", JobRequest(task="greet", delay_ms=5_000))
+        await engine.jobs.enqueueing.enqueue(name, JobRequest(task="greet"))
+    await engine.jobs.enqueueing.enqueue("first", JobRequest(task="greet", delay_ms=5_000))
     _, first = await page.ask("GET", "/stats?limit=1")
     [queue] = first["job_queues"]
     assert (queue["name"], queue["paused"], queue["depth"]) == ("first", False, 2)
@@ -166,8 +166,8 @@ async def test_stats_tell_of_job_queues(page: Page, broker: Broker) -> None:
     assert ([queue["name"] for queue in rest["job_queues"]], rest["jobs_after"]) == (["second"], None)
 
 
-async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> None:
-    page = Page(App(broker, well, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT, clock=clock))
+async def test_a_manual_clock_is_moved(engine: Engine, clock: ManualClock) -> None:
+    page = Page(App(engine, well, Metrics(engine, RequestCounters()), region=REGION, account=ACCOUNT, clock=clock))
     start_ms = clock.now_ms()
     assert await page.ask("POST", "/_penstock/clock/advance", b'{"seconds"', b": 1.5}") == (
         200,
@@ -177,8 +177,8 @@ async def test_a_manual_clock_is_moved(broker: Broker, clock: ManualClock) -> No
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"seconds": -1}', b'{"seconds": 1e99}', b'{"hours": 1}', b"\xff"])
-async def test_a_clock_is_moved_by_what_makes_sense_only(broker: Broker, clock: ManualClock, body: bytes) -> None:
-    page = Page(App(broker, well, Metrics(broker, RequestCounters()), region=REGION, account=ACCOUNT, clock=clock))
+async def test_a_clock_is_moved_by_what_makes_sense_only(engine: Engine, clock: ManualClock, body: bytes) -> None:
+    page = Page(App(engine, well, Metrics(engine, RequestCounters()), region=REGION, account=ACCOUNT, clock=clock))
     before_ms = clock.now_ms()
     status, answer = await page.ask("POST", "/_penstock/clock/advance", body)
     assert status == 400
@@ -206,10 +206,10 @@ ASKED = (401, {"message": "This takes the monitoring token."})
     ],
 )
 async def test_only_monitors_see_what_goes_on(
-    broker: Broker, clock: ManualClock, monitors: Monitors, authorization: bytes, refusal: object
+    engine: Engine, clock: ManualClock, monitors: Monitors, authorization: bytes, refusal: object
 ) -> None:
-    metrics = Metrics(broker, RequestCounters())
-    app = App(broker, well, metrics, region=REGION, account=ACCOUNT, clock=clock, monitors=monitors)
+    metrics = Metrics(engine, RequestCounters())
+    app = App(engine, well, metrics, region=REGION, account=ACCOUNT, clock=clock, monitors=monitors)
     page = Page(app, authorization)
     for method, target in [("GET", "/stats?limit=1"), ("GET", "/metrics"), ("POST", "/_penstock/clock/advance")]:
         answer = await page.ask(method, target, b"{}" if method == "POST" else b"")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
-from penstock.broker.queues import Queues
 from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
+from penstock.engine.queues import Queues
 from penstock.server.config import DeclaredQueue, StartFailure
 from penstock.server.declared_queues import make_declared_queues
 from penstock.store.opening import open_store
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 async def queues() -> AsyncIterator[Queues]:
     clock = ManualClock()
     store = await open_store("memory:", clock=clock)
-    yield Broker(store, clock=clock, ids=RandomIds(), limits=Limits()).queues
+    yield Engine(store, clock=clock, ids=RandomIds(), limits=Limits()).queues
     await store.close()
 
 

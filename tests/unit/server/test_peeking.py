@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.message import Attribute
 from penstock.domain.sending import Outgoing
+from penstock.engine.engine import Engine
 from penstock.server.app import App, Monitors
 from penstock.server.counters import RequestCounters
 from penstock.server.metrics import Metrics
 from penstock.testing import ManualClock
 from tests.support.queues import ACCOUNT, REGION, queue_name
-from tests.unit.server.test_app import Page, broker, page, well
+from tests.unit.server.test_app import Page, engine, page, well
 
-__all__ = ["broker", "page"]
+__all__ = ["engine", "page"]
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
@@ -23,23 +23,23 @@ PATH = "/v1/queues/orders.fifo/messages"
 
 
 @pytest.fixture
-async def orders(broker: Broker) -> None:
-    await broker.queues.create(ORDERS, {"FifoQueue": "true"})
+async def orders(engine: Engine) -> None:
+    await engine.queues.create(ORDERS, {"FifoQueue": "true"})
     for number in range(3):
         outgoing = Outgoing(
             body=f"order {number}", group=f"table {number}".replace(" ", "-"), deduplication_id=f"{number}"
         )
-        await broker.messages.send(ORDERS, outgoing, sender="AIDA")
+        await engine.messages.send(ORDERS, outgoing, sender="AIDA")
 
 
-async def test_a_message_is_told_whole(page: Page, broker: Broker, clock: ManualClock) -> None:
-    await broker.queues.create(queue_name("orders"))
+async def test_a_message_is_told_whole(page: Page, engine: Engine, clock: ManualClock) -> None:
+    await engine.queues.create(queue_name("orders"))
     attributes = {"colour": Attribute("String", "blau"), "picture": Attribute("Binary.png", b"\x00\xff")}
     outgoing = Outgoing(body="eins", attributes=attributes, trace_header="Root=1", group="table")
-    sent = await broker.messages.send(queue_name("orders"), outgoing, sender="AIDA")
+    sent = await engine.messages.send(queue_name("orders"), outgoing, sender="AIDA")
     sent_at_ms = clock.now_ms()
     await clock.advance(seconds=1)
-    await broker.messages.receive(queue_name("orders"))
+    await engine.messages.receive(queue_name("orders"))
     assert await page.ask("GET", "/v1/queues/orders/messages") == (
         200,
         {
@@ -81,12 +81,12 @@ async def test_a_message_that_nobody_received_has_no_first_receive(page: Page) -
 
 
 @pytest.mark.usefixtures("orders")
-async def test_messages_come_in_pages_and_by_state(page: Page, broker: Broker) -> None:
+async def test_messages_come_in_pages_and_by_state(page: Page, engine: Engine) -> None:
     _, first = await page.ask("GET", f"{PATH}?limit=2")
     _, rest = await page.ask("GET", f"{PATH}?limit=2&after={first['after']}")
     assert [message["body"] for message in first["messages"] + rest["messages"]] == ["order 0", "order 1", "order 2"]
     assert rest["after"] is None
-    await broker.messages.receive(ORDERS)
+    await engine.messages.receive(ORDERS)
     for state, expected in [("visible", ["order 1", "order 2"]), ("leased", ["order 0"]), ("delayed", [])]:
         _, answer = await page.ask("GET", f"{PATH}?state={state}")
         assert [message["body"] for message in answer["messages"]] == expected
@@ -146,10 +146,10 @@ async def test_nobody_can_do_more_than_look(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-async def test_only_monitors_may_look(broker: Broker) -> None:
-    metrics = Metrics(broker, RequestCounters())
-    app = App(broker, well, metrics, region=REGION, account=ACCOUNT, monitors=Monitors("a token for monitoring"))
+async def test_only_monitors_may_look(engine: Engine) -> None:
+    metrics = Metrics(engine, RequestCounters())
+    app = App(engine, well, metrics, region=REGION, account=ACCOUNT, monitors=Monitors("a token for monitoring"))
     assert (await Page(app).ask("GET", PATH))[0] == 401
     assert (await Page(app, b"Bearer a token for monitoring").ask("GET", PATH))[0] == 200
-    app = App(broker, well, metrics, region=REGION, account=ACCOUNT, monitors=Monitors(required=True))
+    app = App(engine, well, metrics, region=REGION, account=ACCOUNT, monitors=Monitors(required=True))
     assert (await Page(app).ask("GET", PATH))[0] == 403

@@ -1,4 +1,4 @@
-"""The job API put together: its routes on a broker, and the application that serves them."""
+"""The job API put together: its routes on an engine, and the application that serves them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from penstock.wire.jobs.tokens import LeaseTokens
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from penstock.broker.jobs.jobs import Jobs
     from penstock.domain.ids import IdSource
+    from penstock.engine.jobs.jobs import Jobs
     from penstock.server.jobs.access import Access
     from penstock.server.jobs.call import Route
     from penstock.server.jobs.counters import JobCounters

@@ -8,8 +8,8 @@ from penstock.domain.job_errors import JobRefused
 from penstock.server.counters import RequestCounters
 
 if TYPE_CHECKING:
-    from penstock.broker.jobs.enqueueing import Stored
     from penstock.domain.errors import PenstockError
+    from penstock.engine.jobs.enqueueing import Stored
 
 
 class JobCounters:

@@ -20,8 +20,8 @@ from penstock.wire.jobs.shapes import JobTexts, LooseJob, NewJob, NewJobs, job_r
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.broker.jobs.enqueueing import Outcome, Stored
-    from penstock.broker.jobs.jobs import Jobs
+    from penstock.engine.jobs.enqueueing import Outcome, Stored
+    from penstock.engine.jobs.jobs import Jobs
     from penstock.server.jobs.access import Caller
     from penstock.server.jobs.call import Refuse
     from penstock.server.jobs.observer import Observer

@@ -18,9 +18,9 @@ from penstock.wire.jobs.views import job_summary, job_view, result_view
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.broker.jobs.jobs import Jobs
-    from penstock.broker.jobs.looking import Looking
     from penstock.domain.job import Job
+    from penstock.engine.jobs.jobs import Jobs
+    from penstock.engine.jobs.looking import Looking
     from penstock.wire.jobs.cursors import Cursors
 
 PAGE = 50

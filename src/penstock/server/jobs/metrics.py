@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from penstock.broker.jobs.jobs import Jobs
-    from penstock.broker.jobs.streams import Streams
     from penstock.domain.job_queue import JobCounts
+    from penstock.engine.jobs.jobs import Jobs
+    from penstock.engine.jobs.streams import Streams
     from penstock.server.jobs.counters import JobCounters
 
 QUEUES_LABELLED_MAX = 100

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
-    from penstock.broker.jobs.enqueueing import Stored
-    from penstock.broker.jobs.looking import Looking
     from penstock.domain.job import Offer
+    from penstock.engine.jobs.enqueueing import Stored
+    from penstock.engine.jobs.looking import Looking
     from penstock.server.jobs.call import Call
     from penstock.store.job_port import Report, Reported
 

@@ -22,8 +22,8 @@ from penstock.wire.jobs.answers import DeadGroups, DeadGroupView, DryRun, JobPag
 from penstock.wire.jobs.views import job_view, operation_view
 
 if TYPE_CHECKING:
-    from penstock.broker.jobs.jobs import Jobs
     from penstock.domain.operation import Operation
+    from penstock.engine.jobs.jobs import Jobs
     from penstock.wire.http import Response
     from penstock.wire.jobs.cursors import Cursors
 

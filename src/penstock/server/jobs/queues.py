@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.jobs.queues import depth
 from penstock.domain.job_errors import JobQueueDoesNotExist
+from penstock.engine.jobs.queues import depth
 from penstock.server.jobs.call import Call, Parameter, Route, answer_json, no_blank, whole_number
 from penstock.wire.http import Response
 from penstock.wire.jobs import shapes
@@ -15,8 +15,8 @@ from penstock.wire.jobs.answers import QueuePage, QueueView
 from penstock.wire.jobs.views import queue_view
 
 if TYPE_CHECKING:
-    from penstock.broker.jobs.jobs import Jobs
     from penstock.domain.job_queue import JobQueue
+    from penstock.engine.jobs.jobs import Jobs
 
 PAGE = 50
 PAGE_OF_NAMES = (

@@ -17,8 +17,8 @@ from penstock.wire.jobs.answers import SchedulePage, ScheduleView
 from penstock.wire.jobs.views import schedule_view
 
 if TYPE_CHECKING:
-    from penstock.broker.jobs.jobs import Jobs
     from penstock.domain.schedule import Schedule
+    from penstock.engine.jobs.jobs import Jobs
 
 _decode_new = msgspec.json.Decoder(shapes.NewSchedule)
 _decode_change = msgspec.json.Decoder(shapes.ScheduleChange)

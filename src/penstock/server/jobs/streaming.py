@@ -15,9 +15,9 @@ from penstock.wire.jobs.views import event_view, offer_view
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from penstock.broker.jobs.looking import Looking
-    from penstock.broker.jobs.streams import OfferStream
     from penstock.domain.job import JobEvent, Offer
+    from penstock.engine.jobs.looking import Looking
+    from penstock.engine.jobs.streams import OfferStream
     from penstock.wire.jobs.tokens import LeaseTokens
 
 NDJSON = "application/x-ndjson"

@@ -28,9 +28,9 @@ from penstock.wire.jobs.views import event_view, offer_view
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.broker.jobs.jobs import Jobs
     from penstock.domain.ids import IdSource
     from penstock.domain.job import Lease, Offer
+    from penstock.engine.jobs.jobs import Jobs
     from penstock.server.jobs.observer import Observer
     from penstock.wire.http import Response
     from penstock.wire.jobs.tokens import LeaseTokens

@@ -1,1 +1,1 @@
-"""What each SQS operation does with the broker, by family: queues, permissions, messages, message moves."""
+"""What each SQS operation does with the engine, by family: queues, permissions, messages, message moves."""

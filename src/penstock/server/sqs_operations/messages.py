@@ -27,12 +27,12 @@ from penstock.wire.sqs.selection import Selection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.broker.messages import Delivery, Messages
-    from penstock.broker.queues import Queues
     from penstock.domain.limits import Limits
     from penstock.domain.message import Attribute, SendResult
     from penstock.domain.queue import QueueName
     from penstock.domain.sending import Outgoing
+    from penstock.engine.messages import Delivery, Messages
+    from penstock.engine.queues import Queues
     from penstock.server.sqs_operations.call import Beginning, Call, Ended, Handler
 
 _TRACE_ID_HEADER = "x-amzn-trace-id"
@@ -263,7 +263,7 @@ def _sent(sent: Sent, message: Outgoing, system: dict[str, Attribute]) -> shapes
 
 
 class _Batch:
-    """A batch of messages to send: what can be read goes to the broker, what cannot has failed already."""
+    """A batch of messages to send: what can be read goes to the engine, what cannot has failed already."""
 
     def __init__(self, entries: Sequence[shapes.SendMessageBatchRequestEntry], trace_header: str | None) -> None:
         self.messages: list[Outgoing] = []

@@ -17,10 +17,10 @@ from penstock.wire.sqs.errors import ResourceDoesNotExist
 from penstock.wire.sqs.move_handles import MoveHandle, decode_move_handle, encode_move_handle
 
 if TYPE_CHECKING:
-    from penstock.broker.moves import Moves
-    from penstock.broker.queues import Queues
     from penstock.domain.limits import Limits
     from penstock.domain.move import MoveTask
+    from penstock.engine.moves import Moves
+    from penstock.engine.queues import Queues
     from penstock.server.sqs_operations.call import Call, Handler
 
 _FAILURES = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.wire.sqs.permissions import add_permission, remove_permission
 
 if TYPE_CHECKING:
-    from penstock.broker.queues import Queues
+    from penstock.engine.queues import Queues
     from penstock.server.sqs_operations.call import Call, Handler
     from penstock.wire.sqs import shapes
 

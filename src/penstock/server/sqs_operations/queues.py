@@ -6,7 +6,6 @@ import base64
 import binascii
 from typing import TYPE_CHECKING
 
-from penstock.broker.queues import check_tag_keys
 from penstock.domain.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
@@ -14,12 +13,13 @@ from penstock.domain.errors import (
     MissingParameter,
 )
 from penstock.domain.queue import NAME_RULE, QueueName
+from penstock.engine.queues import check_tag_keys
 from penstock.wire.sqs import shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.broker.queues import Page, Queues
+    from penstock.engine.queues import Page, Queues
     from penstock.server.sqs_operations.call import Call, Handler
 
 _FIFO = "FifoQueue"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server.jobs.access import Access, ApiToken, Caller, Scope, digest_of
 from penstock.server.jobs.app import job_endpoint
 from penstock.server.jobs.call import Streamed
@@ -97,8 +97,8 @@ async def store(clock: ManualClock, ids: CountedIds, failpoints: Failpoints) -> 
 
 
 @pytest.fixture
-def broker(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> Broker:
-    return Broker(store, clock=clock, ids=ids, limits=limits)
+def engine(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> Engine:
+    return Engine(store, clock=clock, ids=ids, limits=limits)
 
 
 @pytest.fixture
@@ -118,9 +118,9 @@ def tracing() -> Tracing | None:
 
 @pytest.fixture
 def endpoint(
-    broker: Broker, ids: CountedIds, access: Access, counted: JobCounters, tracing: Tracing | None
+    engine: Engine, ids: CountedIds, access: Access, counted: JobCounters, tracing: Tracing | None
 ) -> Endpoint:
-    return job_endpoint(broker.jobs, b"secret", ids=ids, access=access, counters=counted, tracing=tracing)
+    return job_endpoint(engine.jobs, b"secret", ids=ids, access=access, counters=counted, tracing=tracing)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.job import Move
+from penstock.engine.engine import Engine
 from penstock.server.counters import RequestCounters
 from penstock.server.jobs import metrics
 from penstock.server.jobs.call import Streamed
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
 
 @pytest.fixture
-def board(broker: Broker, counted: JobCounters) -> Board:
-    return Board(Metrics(broker, RequestCounters(), counted))
+def board(engine: Engine, counted: JobCounters) -> Board:
+    return Board(Metrics(engine, RequestCounters(), counted))
 
 
 async def test_nothing_is_missing_before_anything_happened(board: Board) -> None:
@@ -143,16 +143,16 @@ async def test_queues_beyond_the_cap_are_told_together(api: Api, board: Board, m
     assert board.value("penstock_job_queues_uncounted") == 1
 
 
-async def test_workers_are_counted_while_they_are_connected(api: Api, board: Board, broker: Broker) -> None:
+async def test_workers_are_counted_while_they_are_connected(api: Api, board: Board, engine: Engine) -> None:
     stream = await api.open("POST", "/v1/dequeue", {"queues": [QUEUE]}, accept="application/x-ndjson")
     assert isinstance(stream, Streamed)
     poll = asyncio.create_task(api.ask("POST", "/v1/dequeue", {"queues": [QUEUE], "wait_ms": 20_000}))
-    await parked(broker.jobs, 1)
+    await parked(engine.jobs, 1)
     await board.look()
     assert board.value("penstock_job_streams") == 1
     assert board.value("penstock_job_polls_waiting") == 1
     stream.closed()
-    broker.jobs.end_waits()
+    engine.jobs.end_waits()
     await poll
     await board.look()
     assert board.value("penstock_job_streams") == 0
@@ -160,14 +160,14 @@ async def test_workers_are_counted_while_they_are_connected(api: Api, board: Boa
 
 
 async def test_streams_that_are_held_back_are_counted(
-    api: Api, board: Board, broker: Broker, clock: ManualClock
+    api: Api, board: Board, engine: Engine, clock: ManualClock
 ) -> None:
     await board.look()
     assert board.value("penstock_job_streams_held_back") == 0
     assert board.value("penstock_job_stream_silences_total") == 0
-    await make_queue(broker.jobs, QUEUE, offer_ms=5_000)
+    await make_queue(engine.jobs, QUEUE, offer_ms=5_000)
     await api.enqueue()
-    async with reader(broker.jobs, 1) as stream:
+    async with reader(engine.jobs, 1) as stream:
         await stream.next()
         waiting = stream.reading()
         await turns()

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from penstock.broker.broker import Broker
+from penstock.engine.engine import Engine
 from penstock.server.jobs import serving
 from penstock.server.jobs.call import Streamed
 from penstock.testing import ManualClock
@@ -28,9 +28,9 @@ async def line_after(stream: Streamed, clock: ManualClock, ms: int) -> dict[str,
 
 
 async def test_a_worker_is_told_that_it_is_held_back_until_it_is_heard_from(
-    api: Api, broker: Broker, clock: ManualClock
+    api: Api, engine: Engine, clock: ManualClock
 ) -> None:
-    await make_queue(broker.jobs, QUEUE, offer_ms=OFFER_MS)
+    await make_queue(engine.jobs, QUEUE, offer_ms=OFFER_MS)
     job_id = await api.enqueue()
     stream = await api.open("POST", "/v1/dequeue", {"queues": [QUEUE], "worker": "w"}, accept="application/x-ndjson")
     assert isinstance(stream, Streamed)
@@ -52,7 +52,7 @@ async def test_a_worker_is_told_that_it_is_held_back_until_it_is_heard_from(
     await stream.chunks.aclose()
 
 
-async def test_a_stream_that_ends_while_it_is_cancelled_is_closed(api: Api, broker: Broker) -> None:
+async def test_a_stream_that_ends_while_it_is_cancelled_is_closed(api: Api, engine: Engine) -> None:
     stream = await api.open("POST", "/v1/dequeue", {"queues": [QUEUE]}, accept="application/x-ndjson")
     assert isinstance(stream, Streamed)
     gone = asyncio.get_running_loop().create_future()
@@ -62,9 +62,9 @@ async def test_a_stream_that_ends_while_it_is_cancelled_is_closed(api: Api, brok
 
     writing = asyncio.create_task(serving._stream(stream, gone, send))  # noqa: SLF001 - it has no other door
     await turns()
-    assert len(broker.jobs.streams) == 1
+    assert len(engine.jobs.streams) == 1
     for _ in range(2):
         writing.cancel()
         await asyncio.sleep(0)
     await asyncio.wait([writing])
-    assert len(broker.jobs.streams) == 0
+    assert len(engine.jobs.streams) == 0

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server.sqs import SqsEndpoint
 from penstock.store.opening import open_store
 from penstock.store.port import Store
@@ -33,14 +33,14 @@ async def store(clock: ManualClock, limits: Limits, failpoints: Failpoints) -> A
 
 
 @pytest.fixture
-async def broker(store: Store, clock: ManualClock, limits: Limits) -> AsyncIterator[Broker]:
-    async with Broker(store, clock=clock, ids=CountedIds(), limits=limits) as broker:
-        yield broker
+async def engine(store: Store, clock: ManualClock, limits: Limits) -> AsyncIterator[Engine]:
+    async with Engine(store, clock=clock, ids=CountedIds(), limits=limits) as engine:
+        yield engine
 
 
 @pytest.fixture
-def endpoint(broker: Broker, limits: Limits) -> SqsEndpoint:
-    return SqsEndpoint(broker, limits=limits)
+def endpoint(engine: Engine, limits: Limits) -> SqsEndpoint:
+    return SqsEndpoint(engine, limits=limits)
 
 
 @pytest.fixture(params=PROTOCOLS)

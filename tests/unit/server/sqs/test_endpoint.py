@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.broker import Broker
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import CountedIds
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
 from penstock.wire.http import Request
@@ -217,8 +217,8 @@ async def test_every_operation_is_known(endpoint: SqsEndpoint, operation: str) -
     await assert_answered(endpoint, target(operation))
 
 
-async def test_request_ids_come_from_their_source(broker: Broker) -> None:
-    response = await SqsEndpoint(broker, ids=CountedIds()).answer(target("ListQueues"))
+async def test_request_ids_come_from_their_source(engine: Engine) -> None:
+    response = await SqsEndpoint(engine, ids=CountedIds()).answer(target("ListQueues"))
     assert ("x-amzn-RequestId", "00000000-0000-0000-0000-000000000001") in response.headers
 
 
@@ -231,9 +231,9 @@ async def assert_answered(endpoint: SqsEndpoint, sent: Request) -> None:
 
 
 @pytest.fixture
-def patient(broker: Broker, endpoint: SqsEndpoint) -> SqsEndpoint:
+def patient(engine: Engine, endpoint: SqsEndpoint) -> SqsEndpoint:
     """An endpoint at which nobody waits for messages."""
-    broker.end_waits()
+    engine.end_waits()
     return endpoint
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
 from penstock.domain.queue import QueueName
+from penstock.engine.engine import Engine
 from penstock.server import metrics
 from penstock.server.counters import RequestCounters
 from penstock.server.metrics import Metrics
@@ -27,13 +27,13 @@ def counted() -> RequestCounters:
 
 
 @pytest.fixture
-def endpoint(broker: Broker, limits: Limits, counted: RequestCounters) -> SqsEndpoint:
-    return SqsEndpoint(broker, limits=limits, counters=counted)
+def endpoint(engine: Engine, limits: Limits, counted: RequestCounters) -> SqsEndpoint:
+    return SqsEndpoint(engine, limits=limits, counters=counted)
 
 
 @pytest.fixture
-def board(broker: Broker, counted: RequestCounters) -> Board:
-    return Board(Metrics(broker, counted))
+def board(engine: Engine, counted: RequestCounters) -> Board:
+    return Board(Metrics(engine, counted))
 
 
 def in_queue(name: str, state: str) -> dict[str, str]:
@@ -114,10 +114,10 @@ async def test_queues_beyond_the_cap_are_told_together(
 
 
 async def test_queues_are_found_in_every_region_and_account_also_where_no_request_was_made(
-    board: Board, broker: Broker
+    board: Board, engine: Engine
 ) -> None:
     for region, account in PLACES:
-        await broker.queues.create(QueueName(region, account, "orders"))
+        await engine.queues.create(QueueName(region, account, "orders"))
     await board.look()
     for region, account in PLACES:
         labels = {"region": region, "account": account, "queue": "orders", "state": "visible"}

@@ -215,11 +215,11 @@ async def test_urls_have_the_host_that_the_client_used(client: Client) -> None:
     assert await client.bodies("http://another.host/000000000000/orders") == ["a"]
 
 
-async def test_urls_have_the_public_address_where_there_is_one(endpoint: SqsEndpoint, broker: Any) -> None:
-    public = SqsEndpoint(broker, public_url="https://queues.example.com/sqs/", region="eu-west-1", account="1" * 12)
+async def test_urls_have_the_public_address_where_there_is_one(endpoint: SqsEndpoint, engine: Any) -> None:
+    public = SqsEndpoint(engine, public_url="https://queues.example.com/sqs/", region="eu-west-1", account="1" * 12)
     assert await Client(public, "json").create("orders") == "https://queues.example.com/sqs/111111111111/orders"
 
 
-async def test_urls_say_how_the_server_is_reached(broker: Any) -> None:
-    secure = SqsEndpoint(broker, scheme="https")
+async def test_urls_say_how_the_server_is_reached(engine: Any) -> None:
+    secure = SqsEndpoint(engine, scheme="https")
     assert (await Client(secure, "json").create("orders")).startswith("https://localhost:9324/")

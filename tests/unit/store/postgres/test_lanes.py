@@ -58,7 +58,7 @@ async def test_an_append_to_a_missing_queue_fails_alone(store: Store, name: str)
 
 @on_both_kinds
 async def test_an_entry_that_the_database_refuses_fails_alone(store: Store, name: str) -> None:
-    """The broker lets no such body through; whatever else the database may refuse goes the same way."""
+    """The engine lets no such body through; whatever else the database may refuse goes the same way."""
     queue = await make_queue(store, name)
     texts = [str(number) for number in range(9)] + ["with a \0 in it"]
     answers = await asyncio.gather(

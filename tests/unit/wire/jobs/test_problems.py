@@ -7,8 +7,8 @@ import pkgutil
 import msgspec
 import pytest
 
-import penstock.broker
 import penstock.domain
+import penstock.engine
 import penstock.server
 import penstock.store
 import penstock.wire
@@ -33,7 +33,7 @@ def every_subclass_of(kind: type[PenstockError]) -> set[type[PenstockError]]:
 
 
 def test_every_error_of_the_job_service_has_a_problem() -> None:
-    for package in (penstock.domain, penstock.wire, penstock.store, penstock.broker, penstock.server):
+    for package in (penstock.domain, penstock.wire, penstock.store, penstock.engine, penstock.server):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     assert set(PROBLEMS) - {AccessDenied, OverLimit, ServerOverloaded, StoreUnavailable} == every_subclass_of(JobError)

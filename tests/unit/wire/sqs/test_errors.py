@@ -5,8 +5,8 @@ import pkgutil
 
 import pytest
 
-import penstock.broker
 import penstock.domain
+import penstock.engine
 import penstock.server
 import penstock.store
 import penstock.wire
@@ -22,7 +22,7 @@ def every_subclass_of(kind: type[PenstockError]) -> set[type[PenstockError]]:
 
 
 def test_every_error_has_an_sqs_name() -> None:
-    for package in (penstock.domain, penstock.wire, penstock.store, penstock.broker, penstock.server):
+    for package in (penstock.domain, penstock.wire, penstock.store, penstock.engine, penstock.server):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     # Jobs are not told of in SQS: the job API has names of its own for what goes wrong with them.

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
 from penstock.domain.policy import parse_user_policy
+from penstock.engine.engine import Engine
 from penstock.server.access import Access, AccessKey
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
@@ -49,9 +49,9 @@ KEYS = {
 
 
 @pytest.fixture
-def endpoint(broker: Broker, clock: ManualClock, limits: Limits) -> SqsEndpoint:
-    guard = Access(KEYS.values(), broker.queues, clock, region=REGION, secure_transport=False)
-    return SqsEndpoint(broker, limits=limits, region=REGION, access=guard)
+def endpoint(engine: Engine, clock: ManualClock, limits: Limits) -> SqsEndpoint:
+    guard = Access(KEYS.values(), engine.queues, clock, region=REGION, secure_transport=False)
+    return SqsEndpoint(engine, limits=limits, region=REGION, access=guard)
 
 
 class Signing(Client):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server.access import Access
 from penstock.server.sqs import SqsEndpoint
 from penstock.testing import ManualClock
@@ -163,10 +163,10 @@ async def test_noise_is_never_let_in_and_never_a_failure_of_ours(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_signatures_go_by_the_wall_clock_after_it_was_set(broker: Broker, limits: Limits, hours: int) -> None:
+async def test_signatures_go_by_the_wall_clock_after_it_was_set(engine: Engine, limits: Limits, hours: int) -> None:
     machine = Machine()
-    access = Access(KEYS.values(), broker.queues, machine.clock(), region=REGION, secure_transport=False)
-    endpoint = SqsEndpoint(broker, limits=limits, region=REGION, access=access)
+    access = Access(KEYS.values(), engine.queues, machine.clock(), region=REGION, secure_transport=False)
+    endpoint = SqsEndpoint(engine, limits=limits, region=REGION, access=access)
     before_ms = machine.wall_ms
     machine.step(hours=hours)
     request = write_request("json", "ListQueues", {})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.broker import Broker
 from penstock.domain.limits import Limits
+from penstock.engine.engine import Engine
 from penstock.server import access
 from penstock.server.access import Access
 from penstock.server.sqs import SqsEndpoint
@@ -105,7 +105,7 @@ async def test_a_retry_is_answered_after_its_queue_is_gone(endpoint: SqsEndpoint
 
 
 async def test_to_move_messages_takes_the_right_to_receive_them_here_and_send_them_there(
-    broker: Broker, clock: ManualClock, limits: Limits
+    engine: Engine, clock: ManualClock, limits: Limits
 ) -> None:
     mover = key(
         "mover",
@@ -118,8 +118,8 @@ async def test_to_move_messages_takes_the_right_to_receive_them_here_and_send_th
         },
         {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:*:*:there"},
     )
-    guard = Access([KEYS["ann"], mover], broker.queues, clock, region=REGION, secure_transport=False)
-    endpoint = SqsEndpoint(broker, limits=limits, region=REGION, access=guard)
+    guard = Access([KEYS["ann"], mover], engine.queues, clock, region=REGION, secure_transport=False)
+    endpoint = SqsEndpoint(engine, limits=limits, region=REGION, access=guard)
     ann = Signing(endpoint, "json", clock, "ann")
     base = f"arn:aws:sqs:{REGION}:{OWN}:"
     await ann.create("dead")

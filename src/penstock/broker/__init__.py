@@ -1,1 +1,0 @@
-"""Use cases: what the service does with queues and messages, whatever the protocol and the store."""

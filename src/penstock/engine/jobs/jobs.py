@@ -1,0 +1,106 @@
+"""The job service: its use cases wired to one store, and the work that goes on in the background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.domain.limits import MINUTE_MS
+from penstock.engine.jobs.changes import Changes
+from penstock.engine.jobs.enqueueing import Enqueueing
+from penstock.engine.jobs.looking import Looking
+from penstock.engine.jobs.offering import Offering
+from penstock.engine.jobs.operations import Operations
+from penstock.engine.jobs.queues import JobQueues
+from penstock.engine.jobs.reports import Reports
+from penstock.engine.jobs.result_cache import ResultCache
+from penstock.engine.jobs.returns import Returns
+from penstock.engine.jobs.schedules import Schedules
+from penstock.engine.jobs.streams import Streams
+from penstock.engine.upkeep import Upkeep
+from penstock.engine.waiters import Waiters
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.domain.clock import Clock
+    from penstock.domain.ids import IdSource
+    from penstock.domain.job_limits import JobLimits
+    from penstock.store.job_port import JobStore
+
+
+SCHEDULES_LOOK_MS = MINUTE_MS
+"""How often schedules are looked at, at least."""
+
+
+class Jobs:
+    """Everything that the service does with jobs, on a store that stays the caller's to close."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: JobLimits,
+        waiters_per_queue_max: int,
+        sweep_interval_ms: int,
+    ) -> None:
+        self.limits = limits
+        self._store = store
+        self._waiters = Waiters(clock, per_queue_max=waiters_per_queue_max)
+        self._cache = ResultCache(clock, entries_max=limits.cached_results_max, ttl_ms=limits.cached_ms)
+        self._changes = Changes(limits.streams_max)
+        idle_ms = limits.advance_idle_ms
+        advancer = Upkeep("advancer of jobs", clock, store.advance, idle_ms=idle_ms)
+        scheduler = Upkeep("scheduler", clock, self._fire, idle_ms=idle_ms)
+        operator = Upkeep("operator", clock, store.advance_operations, idle_ms=idle_ms)
+        sweeper = Upkeep("sweeper of jobs", clock, self._sweep, idle_ms=sweep_interval_ms)
+        self.upkeep = [advancer, scheduler, operator, sweeper]
+        self._returns = Returns(store, clock, limits)
+        self.queues = JobQueues(store, self._waiters, limits)
+        self.enqueueing = Enqueueing(store, self.queues, self._cache, clock, ids, limits, advancer.expect)
+        self.offering = Offering(store, self.queues, self._waiters, self._returns, clock, limits, advancer.expect)
+        self.streams = Streams(store, self.offering, clock, ids, limits)
+        self.reports = Reports(store, self.offering, self.streams, clock, limits, advancer.expect)
+        self.looking = Looking(store, self._changes, clock, limits)
+        self.schedules = Schedules(store, self.queues, clock, ids, limits, scheduler.wake)
+        self.operations = Operations(store, self.queues, ids, limits, operator.wake)
+        store.listen(self._waiters.wake, self._changed)
+        store.listen_heard(self.streams.heard_elsewhere)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the service is about to stop, so that workers should look elsewhere."""
+        return self._waiters.closed
+
+    @property
+    def long_polls(self) -> int:
+        """How many workers wait for a job."""
+        return self._waiters.parked
+
+    def steps(self) -> Mapping[str, int]:
+        """Tell what happened to jobs by this node, and how often."""
+        return self._store.steps()
+
+    def end_waits(self) -> None:
+        """Let every poll and stream end, and let no further one wait."""
+        self._waiters.close()
+        self.streams.end_waits()
+        self.looking.end_waits()
+
+    async def settle(self) -> None:
+        """Wait until all offers that never reached a worker have been given back."""
+        await self._returns.settle()
+
+    def _changed(self, job_id: str) -> None:
+        # Only a job that succeeded has a result to be kept, and that one changes only by being forgotten itself.
+        self._cache.forget(job_id)
+        self._changes.tell(job_id)
+
+    async def _fire(self) -> int | None:
+        next_in_ms = await self._store.fire_schedules()
+        # Schedules go by the wall clock, which may be set forward meanwhile.
+        return None if next_in_ms is None else min(next_in_ms, SCHEDULES_LOOK_MS)
+
+    async def _sweep(self) -> int | None:
+        return 0 if await self._store.sweep() else None
