@@ -22,12 +22,12 @@ from penstock.server.config import StartFailure
 from penstock.server.counters import RequestCounters
 from penstock.server.declared_queues import make_declared_queues
 from penstock.server.exchange import ConnectionLimits
+from penstock.server.exporting import process_tracing
 from penstock.server.front import FastFront, Front
 from penstock.server.http_server import HttpServer
 from penstock.server.jobs.access import Access as JobAccess
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.counters import JobCounters
-from penstock.server.jobs.tracing import Tracing
 from penstock.server.metrics import Metrics
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
@@ -104,7 +104,7 @@ class Service:
             engine,
             access=JobAccess(config.tokens, required=config.guarded),
             counters=job_counters,
-            tracing=Tracing.of_process(),
+            tracing=process_tracing(),
         )
         url = _url(config, listener)
         fast = FastFront(endpoint, jobs)
