@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import resource
 import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import structlog
 
 from penstock.domain.clock import ManualClock, SystemClock
 from penstock.domain.job_limits import JobLimits
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 _OTHER_FILES = 128 + LINGERING_MAX
 """How many files a process needs for its store, its log, and connections that it refuses."""
@@ -159,7 +158,9 @@ def _connections_max(config: ServerConfig) -> int:
     if files == resource.RLIM_INFINITY or files - _OTHER_FILES >= config.connections_max:
         return config.connections_max
     allowed = max(1, files - _OTHER_FILES)
-    _log.warning("fewer connections than configured, because of the limit of open files", connections=allowed)
+    _log.warning(
+        "fewer connections than configured: the limit of open files is too low", extra={"connections": allowed}
+    )
     return allowed
 
 
