@@ -51,12 +51,13 @@ def test_colours_are_only_where_they_are_wanted() -> None:
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), ConsoleFormatter(colours=False)])
 def test_a_failure_is_told_without_the_values_of_variables(formatter: logging.Formatter) -> None:
-    password = "hush"
+    def fail(password: str) -> None:
+        raise KeyError(len(password))
+
     failed = record("It failed")
     try:
-        raise KeyError(len(password))
+        fail("".join(["hu", "sh"]))
     except KeyError:
         failed.exc_info = sys.exc_info()
-    line = formatter.format(failed)
-    assert "KeyError: 4" in line
-    assert "hush" not in line.replace('password = "hush"', "").replace('password = \\"hush\\"', "")
+    assert "KeyError: 4" in formatter.format(failed)
+    assert "hush" not in formatter.format(failed)
