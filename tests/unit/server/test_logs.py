@@ -56,7 +56,7 @@ def test_a_failure_is_told_without_the_values_of_variables(formatter: logging.Fo
 
     failed = record("It failed")
     try:
-        fail("".join(["hu", "sh"]))
+        fail(str(b"hush", "ascii"))
     except KeyError:
         failed.exc_info = sys.exc_info()
     assert "KeyError: 4" in formatter.format(failed)
