@@ -8,7 +8,9 @@ WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RUNNABLE := $(VENV)/.runnable
+INSTALLED := $(VENV)/.installed
 PATHS := src tests scripts benchmarks
 EXPLORED := tests/simulation tests/end_to_end/test_fuzz_campaign.py tests/end_to_end/jobs/test_document.py tests/unit
 
@@ -21,19 +23,24 @@ help: ## Show this list
 	@echo "  ARGS passes extra arguments on:   make test ARGS='-k lease -x'"
 	@echo "  PYTHON chooses the interpreter:   make setup PYTHON=python3.13"
 
-setup: $(STAMP) ## Make .venv with the pinned dependencies and Penstock itself, editable
+setup: $(INSTALLED) ## Make .venv with everything for development, pinned, and Penstock itself, editable
 
-$(STAMP): pyproject.toml requirements.lock requirements-dev.lock
+$(INSTALLED): $(RUNNABLE) requirements-dev.lock
+	$(PIP) --requirement requirements-dev.lock
+	@touch $@
+
+# What running needs, and no more: a tenth of what development does.
+$(RUNNABLE): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Penstock needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
 		echo "Name a later one:  make $(MAKECMDGOALS) PYTHON=python3.13" >&2; \
 		exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP) --requirement requirements.lock
+	$(PIP) --no-deps --editable .
 	@touch $@
 
-run: setup ## Serve queues and jobs on 127.0.0.1:9324, kept in ./data/penstock.db
+run: $(RUNNABLE) ## Serve queues and jobs on 127.0.0.1:9324, kept in ./data/penstock.db
 	@mkdir -p data
 	$(BIN)/penstock serve --host 127.0.0.1 --port 9324 --store sqlite:./data/penstock.db $(ARGS)
 

@@ -61,15 +61,16 @@ def write_lock(name: str, requirements: list[str], constraints: Path | None = No
 
 
 def main() -> None:
-    """Resolve the runtime first, then the development tools on top of exactly that runtime."""
+    """Resolve the runtime first, then extras and development tools on top of exactly that runtime."""
     if sys.version_info[:2] != (3, 11):
         # Backports are installed on the oldest Python only: pins made there serve the later ones, not the reverse.
         sys.exit("make lock needs Python 3.11, the oldest that Penstock supports: make lock PYTHON=python3.11")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     runtime = project["project"]["dependencies"]
+    extras = [needed for extra in project["project"]["optional-dependencies"].values() for needed in extra]
     development = project["dependency-groups"]["dev"]
     runtime_lock = write_lock("requirements.lock", runtime)
-    write_lock("requirements-dev.lock", runtime + development, constraints=runtime_lock)
+    write_lock("requirements-dev.lock", runtime + extras + development, constraints=runtime_lock)
 
 
 if __name__ == "__main__":

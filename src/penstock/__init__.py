@@ -1,5 +1,4 @@
 """Durable queues and jobs for Python, with an SQS-compatible server."""
 
-from importlib.metadata import version
-
-__version__ = version("penstock")
+__version__ = "0.1.0"
+"""Written here because to look it up among installed packages takes longer than to import all of this."""

@@ -150,3 +150,7 @@ class StoreIncompatible(PenstockError):
 
 class StoreUrlInvalid(PenstockError):
     """The store's address cannot be understood."""
+
+
+class ExtraMissing(PenstockError):
+    """Something optional is needed here and not installed. The message says what to install."""

@@ -12,6 +12,7 @@ from penstock.domain.errors import ServerOverloaded
 from penstock.server.admission import with_retry
 from penstock.server.app import problem_answer
 from penstock.server.jobs.app import JobApp
+from penstock.server.jobs.call import Streamed
 from penstock.server.request_head import JOBS, for_sqs
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class FastFront:
     async def answer(self, request: Request) -> Response:
         """Answer a request."""
         if request.path.startswith(JOBS):
-            return await self._jobs.answer_hot(request)
+            answer = await self._jobs.respond(request)
+            assert not isinstance(answer, Streamed), "streams are for the application"
+            return answer
         return await self._sqs.answer(request)
 
     def begin(self, request: Request, reply: Reply) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
-import structlog
 import uvloop
 
 from penstock.server.serving import serve, stop_at_signals
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.server.config import ServerConfig
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def run(config: ServerConfig, announce: Callable[[str], None]) -> None:

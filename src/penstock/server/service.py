@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import resource
 import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import structlog
 
 from penstock.domain.clock import ManualClock, SystemClock
 from penstock.domain.job_limits import JobLimits
@@ -22,12 +21,12 @@ from penstock.server.config import StartFailure
 from penstock.server.counters import RequestCounters
 from penstock.server.declared_queues import make_declared_queues
 from penstock.server.exchange import ConnectionLimits
+from penstock.server.exporting import process_tracing
 from penstock.server.front import FastFront, Front
 from penstock.server.http_server import HttpServer
 from penstock.server.jobs.access import Access as JobAccess
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.counters import JobCounters
-from penstock.server.jobs.tracing import Tracing
 from penstock.server.metrics import Metrics
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 _OTHER_FILES = 128 + LINGERING_MAX
 """How many files a process needs for its store, its log, and connections that it refuses."""
@@ -104,7 +103,7 @@ class Service:
             engine,
             access=JobAccess(config.tokens, required=config.guarded),
             counters=job_counters,
-            tracing=Tracing.of_process(),
+            tracing=process_tracing(),
         )
         url = _url(config, listener)
         fast = FastFront(endpoint, jobs)
@@ -159,7 +158,9 @@ def _connections_max(config: ServerConfig) -> int:
     if files == resource.RLIM_INFINITY or files - _OTHER_FILES >= config.connections_max:
         return config.connections_max
     allowed = max(1, files - _OTHER_FILES)
-    _log.warning("fewer connections than configured, because of the limit of open files", connections=allowed)
+    _log.warning(
+        "fewer connections than configured: the limit of open files is too low", extra={"connections": allowed}
+    )
     return allowed
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import resource
 import signal
 from typing import TYPE_CHECKING
 
-import structlog
 import uvloop
 
 from penstock.server.exporting import set_up_tracing
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.server.config import ServerConfig
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 OPEN_FILES_MAX = 65_536
 _GARBAGE_THRESHOLDS = (100_000, 50, 100)
@@ -61,7 +61,7 @@ def stop_at_signals(stop: Callable[[], None]) -> None:
     """Have `stop` called on the running event loop at each SIGTERM and SIGINT."""
 
     def heed(number: signal.Signals) -> None:
-        _log.info("stopping", signal=number.name)
+        _log.info("stopping", extra={"signal": number.name})
         stop()
 
     loop = asyncio.get_running_loop()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from penstock.domain.errors import PenstockError
 from penstock.server.config import StartFailure
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.server.config import ServerConfig
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 _spawning = multiprocessing.get_context("spawn")
 
 STOP_S = 10.0
@@ -145,7 +145,7 @@ class Workers:
                 await asyncio.wait((stopping, ended), return_when=asyncio.FIRST_COMPLETED)
                 if self._stopping.is_set():
                     return
-                _log.error("a worker died and is replaced", pid=worker.pid)
+                _log.error("a worker died and is replaced", extra={"pid": worker.pid})
                 await asyncio.wait((stopping,), timeout=REPLACE_AFTER_S)
                 if self._stopping.is_set():
                     return
@@ -153,7 +153,7 @@ class Workers:
                 try:
                     await worker.ready()
                 except StartFailure as failure:
-                    _log.error("a worker cannot start", reason=str(failure))
+                    _log.error("a worker cannot start", extra={"reason": str(failure)})
         finally:
             stopping.cancel()
 
@@ -166,7 +166,7 @@ async def _stop_all(workers: list[Worker]) -> None:
         return
     _, late = await asyncio.wait(endings, timeout=STOP_S)
     if late:
-        _log.warning("workers that did not stop in time are killed", number=len(late))
+        _log.warning("workers that did not stop in time are killed", extra={"number": len(late)})
         for worker in workers:
             worker.stop(signal.SIGKILL)
         await asyncio.wait(late)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.domain.clock import SystemClock
-from penstock.domain.errors import StoreUrlInvalid
+from penstock.domain.errors import ExtraMissing, StoreUrlInvalid
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import RandomIds
 from penstock.domain.limits import Limits
@@ -31,8 +31,9 @@ async def open_store(
 ) -> Store:
     """Open `sqlite:PATH` (made with its folder where it is missing), `memory:` or `postgresql://…`.
 
-    Raises `StoreUrlInvalid` for any other text, `StoreInUse` and `StoreIncompatible` as the stores do. What is left out
-    is the system's clock, random ids, the usual limits and no failpoints.
+    Raises `StoreUrlInvalid` for any other text, `ExtraMissing` where the driver of PostgreSQL is not installed, and
+    `StoreInUse` and `StoreIncompatible` as the stores do. What is left out is the system's clock, random ids, the usual
+    limits and no failpoints.
     """
     clock = clock or SystemClock()
     ids = ids or RandomIds()
@@ -48,7 +49,13 @@ async def open_store(
             message = f"The store's address lacks the // after its scheme. {_FORMS}"
             raise StoreUrlInvalid(message)
         # Only who uses PostgreSQL pays for loading its driver.
-        from penstock.store.postgres import PostgresStore  # noqa: PLC0415
+        try:
+            from penstock.store.postgres import PostgresStore  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if error.name != "asyncpg":
+                raise
+            message = "A store on PostgreSQL needs asyncpg, which is not installed: pip install 'penstock[postgres]'."
+            raise ExtraMissing(message) from None
 
         return await PostgresStore.open(
             url, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints

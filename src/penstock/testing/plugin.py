@@ -36,6 +36,8 @@ def sqs(penstock_server: RunningServer) -> Generator[Any]:
     except ModuleNotFoundError as error:
         if error.name not in {"boto3", "botocore"}:
             raise
-        pytest.fail("The fixture sqs is a client of boto3, which is not installed: pip install boto3.", pytrace=False)
+        pytest.fail(
+            "The fixture sqs is a client of boto3, which is not installed: pip install 'penstock[sqs]'.", pytrace=False
+        )
     yield client
     client.close()

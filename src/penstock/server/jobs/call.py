@@ -94,8 +94,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answers: dict[int, Any]
     """By status, the shape of the body; None where there is none."""
     parameters: tuple[Parameter, ...] = ()
-    hot: bool = False
-    """So frequent that it is answered without a framework in between."""
 
 
 def read_body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from penstock.domain.ids import IdSource
 
 HEADER = "x-correlation-id"
+TRACEPARENT = "traceparent"
+"""Where W3C's trace context is, in requests and jobs."""
 _HEADERS = (HEADER, "x-request-id")
 _SOUND = re.compile(r"[!-~]{1,200}")
 """It is written to logs, headers and jobs, so it is nothing but visible ASCII."""

@@ -17,8 +17,17 @@ from penstock.server.counters import RequestCounters
 from penstock.server.jobs.access import Access, Caller
 from penstock.server.jobs.call import Call, Streamed
 from penstock.server.jobs.correlation import HEADER, correlation_id_of
+from penstock.server.jobs.document import PAGE_METHODS, PAGES, Documents
 from penstock.server.jobs.permissions import PERMISSIONS, QUEUE_PATHS
-from penstock.wire.jobs.problems import BUG, NOT_FOUND, make_problem, problem_of, problem_of_shape, problem_response
+from penstock.wire.jobs.problems import (
+    BUG,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    make_problem,
+    problem_of,
+    problem_of_shape,
+    problem_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +63,7 @@ class Endpoint:
         self._counters = counters or RequestCounters()
         self._ids = ids or RandomIds()
         self._recognised: set[int] = set()
+        self._documents = Documents(self.routes, required=self.access.required)
         self._plain = {(route.method, route.path): route for route in self.routes if "{" not in route.path}
         self._patterns = [
             (route, re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", route.path)))
@@ -129,14 +139,25 @@ class Endpoint:
             self._note(found[0], answer, problem, correlation_id, perf_counter() - started_s)
         return answer
 
-    async def answer_hot(self, request: Request) -> Response:
-        """Answer a request of a route that is no stream, or refuse one of no route."""
+    async def respond(self, request: Request) -> Response | Streamed:
+        """Answer any request: of a route, for a document, or for what is not there. Nothing in its path is escaped."""
         found = self.find(request.method, request.path)
         if found is None:
+            return self.respond_elsewhere(request.method, request.path)
+        return await self.answer(*found, request)
+
+    def respond_elsewhere(self, method: str, path: str) -> Response:
+        """Answer a request of no route, which takes no body: with a document, or a problem."""
+        if path in PAGES:
+            if method in PAGE_METHODS:
+                return self._documents.page(path)
+            allowed: Sequence[str] = PAGE_METHODS
+        else:
+            allowed = self.methods(path)
+        if not allowed:
             return problem_response(make_problem(NOT_FOUND, "There is nothing here."))
-        answer = await self.answer(*found, request)
-        assert not isinstance(answer, Streamed), "streams are for the application"
-        return answer
+        names = ", ".join(allowed)
+        return problem_response(make_problem(NOT_ALLOWED, f"What is done here is {names}."), ("allow", names))
 
     async def answer(self, route: Route, path: dict[str, str], request: Request) -> Response | Streamed:
         """Do what a request asks for, and answer it."""

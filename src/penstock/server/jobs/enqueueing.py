@@ -69,7 +69,6 @@ class EnqueueRoutes:
                 body=NewJob,
                 answers={202: Accepted, 200: Accepted},
                 parameters=headers,
-                hot=True,
             ),
             Route(
                 method="POST",
@@ -80,7 +79,6 @@ class EnqueueRoutes:
                 body=NewJobs,
                 answers={200: BatchAnswer},
                 parameters=(_CORRELATION, _TRACE),
-                hot=True,
             ),
             Route(
                 method="POST",

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Self
 
-from opentelemetry.trace import Status, StatusCode
-
 from penstock.domain.errors import PenstockError
 from penstock.domain.job import TERMINAL
 from penstock.domain.job_errors import JobDoesNotExist
+from penstock.server.jobs.correlation import TRACEPARENT
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.origins import Origin, Origins
-from penstock.server.jobs.tracing import TRACEPARENT, Tracing, settled, traceparent_of
 from penstock.store.job_port import Fail, Heartbeat
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.engine.jobs.enqueueing import Stored
     from penstock.engine.jobs.looking import Looking
     from penstock.server.jobs.call import Call
+    from penstock.server.jobs.tracing import Tracing
     from penstock.store.job_port import Report, Reported
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class Observer:
     def sending(self, call: Call, queue: str, count: int = 1) -> Sending:
         """Begin to watch an enqueueing; used with `with`."""
         span = None if self._tracing is None else self._tracing.send(call.request.headers, queue, count)
-        return Sending(self.counters, call, span)
+        return Sending(self.counters, call, self._tracing, span)
 
     def offered(self, offers: Sequence[Offer], worker: str, headers: Mapping[str, str]) -> None:
         """Take in what a worker is offered."""
@@ -74,7 +73,7 @@ class Observer:
                 if not isinstance(report, Heartbeat)
             }
         )
-        return Reporting(self, call, reports, spans)
+        return Reporting(self, call, reports, tracing, spans)
 
     def log_report(self, call: Call, report: Report, answer: Reported | PenstockError) -> None:
         refused = isinstance(answer, PenstockError)
@@ -114,13 +113,16 @@ class Observer:
 class Sending:
     """One enqueueing, of one job or several. `trace` is what the jobs shall carry."""
 
-    __slots__ = ("_call", "_counters", "_span", "trace")
+    __slots__ = ("_call", "_counters", "_span", "_tracing", "trace")
 
-    def __init__(self, counters: JobCounters, call: Call, span: Span | None) -> None:
+    def __init__(self, counters: JobCounters, call: Call, tracing: Tracing | None, span: Span | None) -> None:
         self._counters = counters
         self._call = call
+        self._tracing = tracing
         self._span = span
-        self.trace = call.request.headers.get(TRACEPARENT) if span is None else traceparent_of(span)
+        self.trace = (
+            call.request.headers.get(TRACEPARENT) if tracing is None or span is None else tracing.traceparent_of(span)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -142,21 +144,27 @@ class Sending:
     ) -> None:
         if isinstance(error, PenstockError):
             self.became(error)
-        if self._span is not None:
-            if error is not None:
-                self._span.set_status(Status(StatusCode.ERROR, getattr(error, "reason", type(error).__name__)))
-            self._span.end()
+        if self._tracing is not None and self._span is not None:
+            self._tracing.end(self._span, error)
 
 
 class Reporting:
     """Reports of a worker on their way into the store."""
 
-    __slots__ = ("_call", "_observer", "_reports", "_spans")
+    __slots__ = ("_call", "_observer", "_reports", "_spans", "_tracing")
 
-    def __init__(self, observer: Observer, call: Call, reports: Sequence[Report], spans: dict[int, Span]) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        call: Call,
+        reports: Sequence[Report],
+        tracing: Tracing | None,
+        spans: dict[int, Span],
+    ) -> None:
         self._observer = observer
         self._call = call
         self._reports = reports
+        self._tracing = tracing
         self._spans = spans
 
     def __enter__(self) -> Self:
@@ -167,15 +175,14 @@ class Reporting:
         for place, (report, answer) in enumerate(zip(self._reports, answers, strict=True)):
             self._observer.log_report(self._call, report, answer)
             job_id = report.lease.job_id
-            if place in self._spans:
-                settled(self._spans[place], report, answer, await self._observer.origin_of(job_id))
+            if self._tracing is not None and place in self._spans:
+                self._tracing.settled(self._spans[place], report, answer, await self._observer.origin_of(job_id))
             if not isinstance(answer, PenstockError) and answer.state in TERMINAL:
                 self._observer.origins.forget(job_id)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for span in self._spans.values():
-            if error is not None:
-                span.set_status(Status(StatusCode.ERROR, getattr(error, "reason", type(error).__name__)))
-            span.end()
+        if self._tracing is not None:
+            for span in self._spans.values():
+                self._tracing.end(span, error)

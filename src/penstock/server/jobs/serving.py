@@ -1,12 +1,10 @@
-"""The API as an ASGI application: hot routes answered at once, all others by way of FastAPI."""
+"""One request of the API as ASGI brings it: read, answered by its route, and written back."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
-
-from starlette.responses import Response as FrameworkResponse
 
 from penstock.server.jobs.call import Streamed
 from penstock.wire.http import Request
@@ -29,11 +27,10 @@ class _Gone(Exception):
     """The client went away before its request was whole."""
 
 
-class Exchange(FrameworkResponse):
+class Exchange:
     """One request on its way through a handler and back. A client that leaves is noticed at once, whatever goes on."""
 
     def __init__(self, endpoint: Endpoint, route: Route, path: dict[str, str], body_bytes_max: int) -> None:
-        super().__init__()
         self._endpoint = endpoint
         self._route = route
         self._path = path
@@ -46,7 +43,7 @@ class Exchange(FrameworkResponse):
             return
         if body is None:
             problem = make_problem(TOO_LARGE, f"The request is larger than {self._body_bytes_max} bytes.")
-            await _write(problem_response(problem, ("connection", "close")), send)
+            await write(problem_response(problem, ("connection", "close")), send)
             return
         request = Request(
             scope["method"],
@@ -93,7 +90,7 @@ class Exchange(FrameworkResponse):
             await _stream(answer, gone, send)
             return
         if not gone.done():
-            await _write(answer, send)
+            await write(answer, send)
         if gone.done() and answer.undelivered is not None:
             await answer.undelivered()
 
@@ -103,7 +100,8 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def _write(answer: Response, send: Send) -> None:
+async def write(answer: Response, send: Send) -> None:
+    """Write a whole answer."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     if answer.status != 204:
         headers.append((b"content-length", str(len(answer.body)).encode()))

@@ -1,4 +1,7 @@
-"""Traces: spans for what is asked of the job service, linked through the queue by the trace that a job carries."""
+"""Traces: spans for what is asked of the job service, linked through the queue by the trace that a job carries.
+
+This needs OpenTelemetry, an extra. So only `exporting` imports it, where somebody collects spans.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from penstock import __version__
 from penstock.domain.errors import PenstockError
+from penstock.server.jobs.correlation import TRACEPARENT
 from penstock.store.job_port import Fail
 
 if TYPE_CHECKING:
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.server.jobs.origins import Origin
     from penstock.store.job_port import Report, Reported
 
-TRACEPARENT = "traceparent"
 _SYSTEM = {"messaging.system": "penstock"}
 _W3C = TraceContextTextMapPropagator()
 
@@ -31,14 +34,6 @@ class Tracing:
 
     def __init__(self, provider: trace.TracerProvider) -> None:
         self._tracer = provider.get_tracer("penstock", __version__)
-
-    @classmethod
-    def of_process(cls) -> Tracing | None:
-        """Return the tracing that this process is set up for; None if spans would come to nothing."""
-        provider = trace.get_tracer_provider()
-        if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
-            return None
-        return cls(provider)
 
     def send(self, headers: Mapping[str, str], queue: str, count: int) -> Span:
         """Begin the span of an enqueueing; its caller's span, if they tell of one, is the parent."""
@@ -87,27 +82,34 @@ class Tracing:
             },
         )
 
+    @staticmethod
+    def settled(span: Span, report: Report, answer: Reported | PenstockError, origin: Origin | None) -> None:
+        """Add to a span what a report came to, and link it to where the job came from."""
+        if origin is not None:
+            span.set_attribute("messaging.destination.name", origin.queue)
+            context = context_of(origin.trace)
+            if context is not None:
+                span.add_link(context)
+        if isinstance(report, Fail):
+            span.set_attribute("error.type", report.failure.kind)
+        if isinstance(answer, PenstockError):
+            span.set_status(Status(StatusCode.ERROR, answer.reason))
+        else:
+            span.set_attribute("penstock.state", answer.state.label)
 
-def settled(span: Span, report: Report, answer: Reported | PenstockError, origin: Origin | None) -> None:
-    """Tell what a report came to, and link it to where the job came from."""
-    if origin is not None:
-        span.set_attribute("messaging.destination.name", origin.queue)
-        context = context_of(origin.trace)
-        if context is not None:
-            span.add_link(context)
-    if isinstance(report, Fail):
-        span.set_attribute("error.type", report.failure.kind)
-    if isinstance(answer, PenstockError):
-        span.set_status(Status(StatusCode.ERROR, answer.reason))
-    else:
-        span.set_attribute("penstock.state", answer.state.label)
+    @staticmethod
+    def end(span: Span, error: BaseException | None) -> None:
+        """End a span, as failed if there is an error."""
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, getattr(error, "reason", type(error).__name__)))
+        span.end()
 
-
-def traceparent_of(span: Span) -> str | None:
-    """Write a span's place in its trace as a job carries it."""
-    carrier: dict[str, str] = {}
-    _W3C.inject(carrier, trace.set_span_in_context(span))
-    return carrier.get(TRACEPARENT)
+    @staticmethod
+    def traceparent_of(span: Span) -> str | None:
+        """Write a span's place in its trace as a job carries it."""
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier, trace.set_span_in_context(span))
+        return carrier.get(TRACEPARENT)
 
 
 def context_of(traceparent: str | None) -> SpanContext | None:

@@ -94,7 +94,6 @@ class WorkRoutes:
                         "header",
                     ),
                 ),
-                hot=True,
             ),
             Route(
                 method="POST",
@@ -113,7 +112,6 @@ class WorkRoutes:
                 handler=self._report_batch,
                 body=shapes.Reports,
                 answers={200: ReportsAnswer},
-                hot=True,
             ),
             *(self._verb(verb) for verb in _VERBS),
             Route(
@@ -145,7 +143,6 @@ class WorkRoutes:
             handler=handle,
             body=body,
             answers={200: ReportView},
-            hot=True,
         )
 
     async def _dequeue(self, call: Call) -> Response | Streamed:

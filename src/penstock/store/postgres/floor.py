@@ -6,10 +6,10 @@ Why a floor is safe is written beside its SQL (migrations, `penstock.floors`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 import asyncpg
-import structlog
 
 if TYPE_CHECKING:
     from penstock.store.postgres.pinned import PinnedClock
@@ -26,7 +26,7 @@ STEP_MS = 1_000
 
 PARTITIONS_MAX = 1_000
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Floor(NamedTuple):
@@ -99,7 +99,7 @@ class Floors:
         # It goes back with the clock; and a little, where a transaction is seen later than another that began after it.
         if horizon_ms < self._horizon_ms:
             if horizon_ms < self._horizon_ms - STEP_MS:
-                _log.warning("the database's clock was set back", by_ms=self._horizon_ms - horizon_ms)
+                _log.warning("the database's clock was set back", extra={"by_ms": self._horizon_ms - horizon_ms})
             self.reset()
         self._horizon_ms = horizon_ms
         resets = self._resets

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import asyncpg
-import structlog
 
 from penstock.store.postgres.attempts import PAUSE_FIRST_S, PAUSE_MAX_S
 from penstock.store.postgres.pool import Session
@@ -34,7 +34,7 @@ HEARTBEAT_S = 10.0
 READY = "penstock_ready"
 QUEUE = "penstock_queue"
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Wake:
@@ -85,12 +85,12 @@ class Wake:
             try:
                 session = await Session.open(self._dsn)
             except (OSError, asyncpg.PostgresError) as error:
-                _log.debug("cannot listen to other nodes", reason=str(error))
+                _log.debug("cannot listen to other nodes", extra={"reason": str(error)})
             else:
                 try:
                     await self._serve(session)
                 except (OSError, asyncpg.PostgresError) as error:
-                    _log.info("the connection to other nodes was lost", reason=str(error))
+                    _log.info("the connection to other nodes was lost", extra={"reason": str(error)})
                 finally:
                     if self.listening.is_set():
                         pause_s = PAUSE_FIRST_S

@@ -116,6 +116,7 @@ SQS_ERRORS: dict[type[PenstockError], SqsError] = {
     errors.StoreInUse: INTERNAL_FAILURE,
     errors.StoreIncompatible: INTERNAL_FAILURE,
     errors.StoreUrlInvalid: INTERNAL_FAILURE,
+    errors.ExtraMissing: INTERNAL_FAILURE,
     UnknownAction: _common("UnknownOperationException", "InvalidAction"),
     MissingAction: NO_ACTION,
     MalformedRequest: _common("SerializationException", "MalformedInput"),

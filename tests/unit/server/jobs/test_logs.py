@@ -8,7 +8,6 @@ import logging
 from typing import Any
 
 import pytest
-import structlog
 
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.failpoints import Failpoints
@@ -143,7 +142,6 @@ async def test_lines_about_jobs_are_written_with_all_their_fields(api: Api, monk
         root.handlers = before[0]
         root.setLevel(before[1])
         noisy.setLevel(before[2])
-        structlog.reset_defaults()
     told = [json.loads(line) for line in written.getvalue().splitlines() if '"report"' in line]
     assert (
         told[-1].items()

@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.failpoints import Failpoints
+from penstock.server.exporting import process_tracing
 from penstock.server.jobs import origins
 from penstock.server.jobs.call import Streamed
 from penstock.server.jobs.tracing import Tracing
@@ -153,7 +154,7 @@ async def test_a_trace_that_is_not_sampled_is_carried_on_all_the_same(api: Api) 
 class TestWithoutAnSdk:
     @pytest.fixture
     def tracing(self) -> Tracing | None:
-        return Tracing.of_process()
+        return process_tracing()
 
     async def test_nothing_is_traced_and_the_callers_trace_goes_with_the_job(
         self, api: Api, tracing: Tracing | None

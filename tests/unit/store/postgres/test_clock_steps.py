@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
-from structlog.testing import capture_logs
 
 from penstock.domain.clock import SystemClock
 from penstock.domain.limits import HOUR_MS
@@ -80,7 +80,7 @@ async def test_set_forward_it_ends_leases_early(store: Store, clock_there: Datab
 
 @on_both_kinds
 async def test_set_back_it_hides_nothing_that_comes_after(
-    store: Store, clock_there: DatabaseClock, floors: Floors, name: str
+    store: Store, clock_there: DatabaseClock, floors: Floors, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = await make_queue(store, name)
     await send(store, queue, "done")
@@ -101,8 +101,8 @@ async def test_set_back_it_hides_nothing_that_comes_after(
         await send(store, queue, "after")
         while await clock_there.now_ms() < sent_ms + 500:
             pass
-        with capture_logs() as logs:
+        with caplog.at_level(logging.INFO, "penstock.store.postgres.floor"):
             floor_ms = await advance()
-    assert [line["log_level"] for line in logs] == ["warning"]
+    assert [line.levelname for line in caplog.records] == ["WARNING"]
     there = "SELECT ready_at FROM penstock.fifo_group" if queue.fifo else "SELECT visible_at FROM penstock.message"
     assert floor_ms <= await clock_there.session.fetchval(there)
