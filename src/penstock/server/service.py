@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from penstock.domain.clock import ManualClock, SystemClock
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
 from penstock.engine.engine import Engine
@@ -66,7 +66,7 @@ class Service:
         self._config.check()
         with listen(self._config, shared=self._shared_port) as listener:
             limits = _limits(self._config)
-            store = await open_store(self._config.store, clock=self.clock, ids=RandomIds(), limits=limits)
+            store = await open_store(self._config.store, clock=self.clock, ids=OrderedIds(), limits=limits)
             try:
                 await self._serve(store, self.clock, limits, listener)
             finally:
@@ -80,7 +80,7 @@ class Service:
 
     async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket) -> None:
         config = self._config
-        ids = RandomIds()
+        ids = OrderedIds()
         job_limits = _job_limits(config)
         async with Engine(store, clock=clock, ids=ids, limits=limits, job_limits=job_limits) as engine:
             await make_declared_queues(engine.queues, config.queues)

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.server.counters import UNKNOWN_OPERATION, RequestCounters
 from penstock.server.sqs_operations.call import Call, Caller, Place
@@ -70,7 +70,7 @@ class SqsEndpoint:
         self._access = access
         self._counters = counters or RequestCounters()
         self._identify = self._take_at_word if access is None else access.identify
-        self._ids = ids or RandomIds()
+        self._ids = ids or OrderedIds()
         self._place = Place(region=region, scheme=scheme, public_url=public_url)
         messages = MessageOperations(engine.messages, engine.queues, limits)
         # Who may do what is looked up in the store, which takes a coroutine.

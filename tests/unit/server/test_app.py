@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.domain.errors import StoreUnavailable
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.domain.sending import Outgoing
@@ -62,7 +62,7 @@ class Page:
 @pytest.fixture
 async def engine(clock: ManualClock) -> AsyncIterator[Engine]:
     store = await open_store("memory:", clock=clock)
-    async with Engine(store, clock=clock, ids=RandomIds(), limits=Limits(list_page_max=3)) as engine:
+    async with Engine(store, clock=clock, ids=OrderedIds(), limits=Limits(list_page_max=3)) as engine:
         yield engine
     await store.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.engine.engine import Engine
 from penstock.engine.queues import Queues
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 async def queues() -> AsyncIterator[Queues]:
     clock = ManualClock()
     store = await open_store("memory:", clock=clock)
-    yield Engine(store, clock=clock, ids=RandomIds(), limits=Limits()).queues
+    yield Engine(store, clock=clock, ids=OrderedIds(), limits=Limits()).queues
     await store.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.domain.errors import PenstockError, StoreUnavailable
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import (
     IdempotencyKeyBusy,
@@ -217,7 +217,7 @@ async def test_two_hundred_enqueues_with_one_key_make_one_job(jobs: Jobs) -> Non
 async def test_two_hundred_enqueues_with_one_key_on_two_nodes_make_one_job(
     home: Home, store: Store, jobs: Jobs, clock: ManualClock
 ) -> None:
-    other = Engine(await home.open(), clock=clock, ids=RandomIds(), limits=Limits()).jobs
+    other = Engine(await home.open(), clock=clock, ids=OrderedIds(), limits=Limits()).jobs
     await make_queue(jobs)
     outcomes = await asyncio.gather(
         *(enqueue(node, idempotency_key="one") for _ in range(100) for node in (jobs, other)), return_exceptions=True

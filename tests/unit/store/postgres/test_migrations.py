@@ -10,7 +10,7 @@ import pytest
 from penstock.domain.clock import SystemClock
 from penstock.domain.errors import StoreIncompatible, StoreUnavailable, StoreUrlInvalid
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.domain.queue import QueueAttributes
 from penstock.store.postgres import PostgresStore
@@ -79,7 +79,7 @@ async def test_an_address_that_makes_no_sense_is_refused() -> None:
         await PostgresStore.open(
             "postgresql://localhost:port/",
             clock=SystemClock(),
-            ids=RandomIds(),
+            ids=OrderedIds(),
             limits=Limits(),
             failpoints=Failpoints(),
         )
