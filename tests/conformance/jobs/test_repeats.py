@@ -22,8 +22,8 @@ from penstock.domain.operation import JobFilter, OperationKind
 from penstock.domain.repeats import call_key, operation_id_of, turn_of
 from penstock.store.job_port import Accept, Enqueued, JobStore, Release
 from penstock.testing import ManualClock
-from tests.support import job_lives
-from tests.support.job_lives import SINCE, run_operations
+from tests.support import job_fates
+from tests.support.job_fates import SINCE, run_operations
 from tests.support.job_steps import (
     advance,
     counted,
@@ -157,7 +157,7 @@ async def test_a_purged_job_is_not_enqueued_again_in_a_queue_made_anew(
 ) -> None:
     one = draft()
     await enqueue(jobs, queue, one)
-    await job_lives.purged(jobs, queue, clock, one.id)
+    await job_fates.purged(jobs, queue, clock, one.id)
     await jobs.delete_queue(queue)
     anew = await make_queue(jobs)
     assert await enqueue_one(jobs, anew, one) == Enqueued(one.id, JobState.CANCELLED, new=False)
@@ -216,12 +216,12 @@ async def test_a_repeated_retry_has_one_effect(
 
 async def test_another_call_has_an_effect_of_its_own(jobs: JobStore, queue: JobQueue, clock: ManualClock) -> None:
     [job_id] = await enqueue(jobs, queue)
-    await job_lives.dead(jobs, queue, clock, job_id)
+    await job_fates.dead(jobs, queue, clock, job_id)
     await jobs.retry(job_id, call=CALL)
-    await job_lives.dead(jobs, queue, clock, job_id)
+    await job_fates.dead(jobs, queue, clock, job_id)
     assert (await jobs.retry(job_id, call=OTHER_CALL)).state is JobState.QUEUED
     # What was refused has had no effect, so it is not taken for done.
-    await job_lives.running(jobs, queue, clock, job_id)
+    await job_fates.running(jobs, queue, clock, job_id)
     with pytest.raises(JobStateConflict):
         await jobs.retry(job_id, call=call_key("third"))
 
@@ -266,7 +266,7 @@ async def test_a_repeated_poll_is_offered_the_same_jobs_under_higher_fences(
     assert await offer_again(jobs, queue) == []
 
 
-@pytest.mark.parametrize("lane", [None, job_lives.GROUP, job_lives.KEY])
+@pytest.mark.parametrize("lane", [None, job_fates.GROUP, job_fates.KEY])
 async def test_what_was_offered_again_keeps_its_place_in_its_lane(
     jobs: JobStore, queue: JobQueue, lane: Any
 ) -> None:
@@ -365,7 +365,7 @@ async def test_a_repeated_purge_leaves_a_queue_that_was_made_anew(
 async def test_a_requeue_stops_at_its_limit(jobs: JobStore, queue: JobQueue, clock: ManualClock) -> None:
     ids = await enqueue(jobs, queue, *[draft() for _ in range(5)])
     for job_id in ids:
-        await job_lives.dead(jobs, queue, clock, job_id)
+        await job_fates.dead(jobs, queue, clock, job_id)
     dead_first = JobFilter(states=(JobState.DEAD,))
     for _ in range(2):
         await jobs.start_operation("some", OperationKind.REQUEUE, queue, dead_first, None, limit=3)

@@ -20,7 +20,7 @@ from penstock.domain.job_errors import (
     JobTooLarge,
 )
 from penstock.domain.job_request import JobRequest
-from penstock.domain.limits import Limits
+from penstock.domain.limits import HOUR_MS, Limits
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.enqueueing import Stored
 from penstock.engine.jobs.jobs import Jobs
@@ -62,11 +62,11 @@ async def test_a_cached_result_is_given_without_asking_the_store(jobs: Jobs, fai
 
 
 async def test_a_cached_result_is_forgotten_with_its_key(jobs: Jobs, clock: ManualClock) -> None:
-    await make_queue(jobs, key_ttl_ms=10_000)
+    await make_queue(jobs, key_ttl_ms=HOUR_MS)
     first = await enqueue(jobs, idempotency_key="once")
     await finish(jobs, b"7")
     assert (await enqueue(jobs, idempotency_key="once")).result == b"7"
-    await clock.advance(seconds=10)
+    await clock.advance(ms=HOUR_MS)
     assert (await enqueue(jobs, idempotency_key="once")).job_id != first.job_id
 
 
