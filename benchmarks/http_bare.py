@@ -13,12 +13,12 @@ import httptools
 import msgspec
 
 from benchmarks.process import run
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.wire.sqs import shapes
 
 _decode = msgspec.json.Decoder(shapes.SendMessageRequest).decode
 _encode = msgspec.json.Encoder().encode
-_new_id = RandomIds().new_id
+_new_id = OrderedIds().new_id
 _TARGET = b"AmazonSQS.SendMessage"
 _HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\nx-amzn-RequestId: %b\r\ncontent-length: %d\r\n\r\n"

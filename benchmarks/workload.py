@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks.errors import WorkFailed
 from benchmarks.timing import Budget, Rate, Stopwatch, measure
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import HOUR_MS, Limits
 from penstock.domain.message import Draft, Receipt, Refused
 
@@ -71,7 +71,7 @@ class QueueLoad:
         self._store = store
         self._queue = queue
         self._workload = workload
-        self._ids = RandomIds()
+        self._ids = OrderedIds()
         self._numbers = itertools.count()
         self._bodies = make_bodies(workload.body_bytes)
         self._leased: list[Receipt] = []

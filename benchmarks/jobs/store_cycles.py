@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks.errors import WorkFailed
 from benchmarks.timing import measure
 from benchmarks.workload import make_bodies
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.job import JobDraft
 from penstock.store.job_port import Accept, Complete, Enqueued, Reported
 
@@ -30,7 +30,7 @@ class JobCycles:
         self._queue = queue
         self._callers = callers
         self._batch = batch
-        self._ids = RandomIds()
+        self._ids = OrderedIds()
         self._payloads = itertools.cycle([b'"%b"' % body.encode() for body in make_bodies(payload_bytes)])
 
     async def cycle(self, budget: Budget) -> Rate:

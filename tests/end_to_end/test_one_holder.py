@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.config import Config
 
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from tests.end_to_end.running import REGION, STOP_TIMEOUT_S, RunningServer
 from tests.support.campaigns import campaign, trials
 
@@ -43,7 +43,7 @@ LARGE = "x" * 1_000_000
 Messages = list[dict[str, Any]]
 Record = Callable[[str, object], None]
 
-_IDS = RandomIds()
+_IDS = OrderedIds()
 
 on_both_kinds = pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from penstock.domain.clock import SystemClock, sleep_until
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.message import Draft, Receipt
 from penstock.domain.queue import Queue, QueueAttributes, QueueName
 from penstock.store.opening import open_store
@@ -53,7 +53,7 @@ class Victim:
         self.batches_max = batches_max
         self.tell = tell
         self.sending = CALLERS
-        self.ids = RandomIds()
+        self.ids = OrderedIds()
         self.clock = SystemClock()
         self.stopping = asyncio.Event()
 

@@ -43,7 +43,7 @@ Wishes = list[tuple[dict[str, Any], bytes | None, bool]]
 
 RETRY = RetryPolicy(attempts_max=3, losses_max=2, backoff_ms=1_000, jitter=False)
 SETTINGS = JobQueueSettings(
-    retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, retention_ms=40_000, dead_retention_ms=90_000
+    retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, retention_ms=0, dead_retention_ms=400_000
 )
 QUEUES = {
     "plain": msgspec.structs.replace(SETTINGS, depth_max=12, lanes={"k": LaneSettings(width=2, shared=True)}),
@@ -157,6 +157,17 @@ class JobMachine(RuleBasedStateMachine):
         got = [answer if isinstance(answer, Enqueued) else type(answer) for answer in answers]
         assert got == self.model.enqueue(self.queues[name], made)
 
+    @precondition(lambda self: self.model.jobs or self.model.purged)
+    @rule(pick=picks)
+    def enqueue_again(self, pick: int) -> None:
+        """Repeat an enqueueing whose answer was lost."""
+        remembered = [job for job in self.model.purged if job.known_until_ms > self.model.now_ms]
+        among = self.model.jobs + remembered
+        if among:
+            job = among[pick % len(among)]
+            [answer] = self.run(self.jobs.enqueue(job.queue, [job.draft]))
+            assert answer == Enqueued(job.draft.id, job.state, new=False)
+
     @rule(name=names, count=st.integers(1, 6))
     def offer(self, name: str, count: int) -> None:
         self.take(name, count)
@@ -249,7 +260,7 @@ class JobMachine(RuleBasedStateMachine):
             assert done
             assert answer.state is job.state
 
-    @rule(ms=st.sampled_from((1, 999, 1_000, 3_000, 5_000, 8_000, 40_000)))
+    @rule(ms=st.sampled_from((1, 999, 1_000, 3_000, 5_000, 8_000, 40_000, 300_000)))
     def time_passes(self, ms: int) -> None:
         self.run(self.clock.advance(ms=ms))
         self.model.now_ms = self.clock.now_ms()

@@ -15,6 +15,7 @@ from penstock.domain.job_errors import (
     LeaseLost,
 )
 from penstock.domain.job_queue import JobQueue
+from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.domain.operation import JobFilter
 from penstock.domain.retry import RetryPolicy, backoff_ms
 from penstock.store.job_port import (
@@ -41,6 +42,8 @@ class ModelJob:
     queue: JobQueue
     state: JobState
     due_at_ms: int | None
+    known_until_ms: int
+    """For how long its id is remembered, should it be purged."""
     attempts: int = 0
     failures: int = 0
     losses: int = 0
@@ -68,7 +71,8 @@ class ModelJob:
     @property
     def kept_ms(self) -> int:
         settings = self.queue.settings
-        return settings.dead_retention_ms if self.state is JobState.DEAD else settings.retention_ms
+        kept_ms = settings.dead_retention_ms if self.state is JobState.DEAD else settings.retention_ms
+        return max(kept_ms, REPEAT_WINDOW_MS)
 
     def matches(self, wanted: JobFilter) -> bool:
         """Whether it is one of those: of the filter's parts, as far as the machine uses them."""
@@ -90,6 +94,7 @@ class JobModel:
         self.now_ms = 0
         self.jobs: list[ModelJob] = []
         self._keys: dict[tuple[int, bytes], tuple[int, bytes, ModelJob]] = {}
+        self.purged: list[ModelJob] = []
 
     # -- enqueueing -------------------------------------------------------------------------------
 
@@ -105,7 +110,8 @@ class JobModel:
         key = draft.idempotency_key
         if key is not None:
             expires_at_ms, fingerprint, found = self._keys.get((queue.id, key), (0, b"", None))
-            if found is not None and expires_at_ms > self.now_ms:
+            gone = found is not None and found not in self.jobs and found.known_until_ms <= self.now_ms
+            if found is not None and expires_at_ms > self.now_ms and not gone:
                 return (found, False, False) if fingerprint == draft.fingerprint else IdempotencyKeyReused
         elif queue.settings.strict:
             return IdempotencyKeyNeeded
@@ -117,10 +123,12 @@ class JobModel:
             [job] = holders
         else:
             due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
-            job = ModelJob(draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms)
+            state = JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED
+            job = ModelJob(draft, queue, state, due_at_ms, self.now_ms + REPEAT_WINDOW_MS)
             self.jobs.append(job)
         if key is not None:
-            self._keys[queue.id, key] = (self.now_ms + queue.settings.key_ttl_ms, draft.fingerprint, job)
+            kept_ms = max(queue.settings.key_ttl_ms, REPEAT_WINDOW_MS)
+            self._keys[queue.id, key] = (self.now_ms + kept_ms, draft.fingerprint, job)
         return job, not holders, bool(holders)
 
     # -- offering ---------------------------------------------------------------------------------
@@ -330,6 +338,9 @@ class JobModel:
     def purge(self, wanted: JobFilter) -> int:
         """Remove the waiting jobs that match, and tell how many there were."""
         doomed = [job for job in self.jobs if job.state in WAITING and job.matches(wanted)]
+        for job in doomed:
+            job.state = JobState.CANCELLED
+        self.purged += doomed
         self._remove(doomed)
         return len(doomed)
 
@@ -353,7 +364,9 @@ class JobModel:
 
     def _remove(self, doomed: list[ModelJob]) -> None:
         self.jobs = [job for job in self.jobs if job not in doomed]
-        self._keys = {key: kept for key, kept in self._keys.items() if kept[2] not in doomed}
+        # What stands for a job that was purged lately is kept.
+        young = [job for job in doomed if job in self.purged and job.known_until_ms > self.now_ms]
+        self._keys = {key: kept for key, kept in self._keys.items() if kept[2] not in doomed or kept[2] in young}
 
 
 def _same_unique_key(one: JobDraft, other: JobDraft) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.domain.clock import SystemClock
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import DAY_MS, Limits
 from penstock.domain.message import Receipt
 from penstock.domain.queue import QueueName
@@ -59,7 +59,7 @@ async def check_a_copy(home: Path, copy: Path, ledger: Ledger) -> None:
     shutil.copytree(home, copy)
     clock = ManualClock(SystemClock().now_ms() + DAY_MS)
     store = await SqliteStore.open(
-        str(copy / "penstock.db"), clock=clock, ids=RandomIds(), limits=Limits(), failpoints=Failpoints()
+        str(copy / "penstock.db"), clock=clock, ids=OrderedIds(), limits=Limits(), failpoints=Failpoints()
     )
     try:
         for name in NAMES:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.domain.clock import SystemClock
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.store.port import Store
 from tests.simulation.crash_victim import Victim, make_queues
@@ -60,7 +60,7 @@ async def test_nodes_share_the_work(database: Opener, nodes: int) -> None:
 
 
 async def open_node(database: Opener) -> Store:
-    return await database(clock=SystemClock(), ids=RandomIds(), limits=Limits(), failpoints=Failpoints())
+    return await database(clock=SystemClock(), ids=OrderedIds(), limits=Limits(), failpoints=Failpoints())
 
 
 @pytest.mark.slow

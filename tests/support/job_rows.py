@@ -21,6 +21,7 @@ TABLES = (
     "job_bucket",
     "job_operation",
     "job_removed",
+    "job_spent",
 )
 
 

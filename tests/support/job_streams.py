@@ -37,8 +37,10 @@ class Reader:
 
 
 @contextlib.asynccontextmanager
-async def reader(jobs: Jobs, credit: int, *, worker: str = "worker-1") -> AsyncIterator[Reader]:
-    opened = Reader(jobs.streams.open([QUEUE], credit=credit, worker=worker))
+async def reader(
+    jobs: Jobs, credit: int, *, worker: str = "worker-1", call: str | None = None
+) -> AsyncIterator[Reader]:
+    opened = Reader(jobs.streams.open([QUEUE], credit=credit, worker=worker, call=call))
     try:
         yield opened
     finally:

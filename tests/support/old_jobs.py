@@ -7,7 +7,10 @@ from collections import Counter
 import msgspec
 
 from penstock.domain.job import JobState, Lane
+from penstock.domain.job_errors import JobExists
 from penstock.domain.job_queue import JobQueueSettings
+from penstock.domain.operation import JobFilter, OperationKind, OperationState
+from penstock.store.job_port import Enqueued
 from penstock.store.jobs.rows import JobOptions, encode_options
 from penstock.store.port import Store
 from tests.support.job_steps import draft, enqueue, enqueue_one, offer, offered_ids
@@ -98,3 +101,31 @@ async def check_split(store: Store) -> None:
     assert await offered_ids(jobs, queue) == ["b-second-of-group"]
     [third] = await enqueue(jobs, queue, draft(tenant="c", lane=GROUP))
     assert await offered_ids(jobs, queue) == [third]
+
+
+def old_operation(schema: str) -> str:
+    """Write an operation of a store in which none had a limit: it has requeued nothing yet."""
+    bytes_of_filter = "'{}'" if schema else "CAST('{}' AS BLOB)"
+    return (
+        f"INSERT INTO {schema}job_operation (id, queue_id, kind, wanted, state, done, cursor, last, next_at, started_at)"
+        f" VALUES ('old', 1, 1, {bytes_of_filter}, 0, 0, 0, 100, 0, 0)"
+    )
+
+
+async def check_repeats(store: Store) -> None:
+    """Check that repeats find the jobs of a store that knew nothing of them, and that its operations go on."""
+    jobs = store.jobs
+    queue = await jobs.find_queue("mail")
+    again = draft(id="b-patient", payload=b"1", tenant="b")
+    assert await enqueue_one(jobs, queue, again) == Enqueued("b-patient", JobState.QUEUED, new=False)
+    assert isinstance(await enqueue_one(jobs, queue, draft(id="b-patient", tenant="b")), JobExists)
+    while await jobs.advance_operations() is not None:
+        pass
+    done = await jobs.operation("old")
+    assert (done.state, done.done, done.limit) == (OperationState.DONE, 1, None)
+    one = draft()
+    await enqueue(jobs, queue, one)
+    await jobs.start_operation("purge", OperationKind.PURGE, queue, JobFilter(), None)
+    while await jobs.advance_operations() is not None:
+        pass
+    assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.CANCELLED, new=False)

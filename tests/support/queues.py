@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.domain.message import Draft, Message, Receipt, Sent, VisibilityChange
 from penstock.domain.queue import Counts, Queue, QueueAttributes, QueueName, RedrivePolicy
@@ -19,7 +19,7 @@ REGION = "eu-central-1"
 ACCOUNT = "000000000000"
 LEASE_MS = 30_000
 GROUP = "g"
-_IDS = RandomIds()
+_IDS = OrderedIds()
 
 on_both_kinds = pytest.mark.parametrize("name", ["orders", "orders.fifo"], ids=["standard", "fifo"])
 """Run a test that asks for `name` on a standard and on a FIFO queue."""

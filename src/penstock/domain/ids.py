@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
+
+from penstock.domain.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class IdSource(Protocol):
@@ -15,25 +20,43 @@ class IdSource(Protocol):
         """Make a UUID in its usual text form, in lower case."""
 
 
-class RandomIds:
-    """Random (version 4) UUIDs."""
+class OrderedIds:
+    """UUIDs in the order of time (version 7): what is stored together is indexed together, so a store writes less.
+
+    Each is greater than the one before, also if the clock stands still or steps back: 48 bits of milliseconds, 12 bits
+    that count within one, and 62 that are random. `wall_ms` says what time it is.
+    """
+
+    def __init__(self, wall_ms: Callable[[], int] | None = None) -> None:
+        self._wall_ms = wall_ms or SystemClock().wall_ms
+        self._ms = -1
+        self._head = ""
+        self._count = 0
 
     def new_id(self) -> str:
-        """Make a random UUID."""
+        """Make the next UUID."""
+        now_ms = self._wall_ms()
+        self._count += 1
+        if now_ms > self._ms or self._count > _COUNT_MAX:
+            self._ms = max(now_ms, self._ms + 1)
+            self._count = 0
+            digits = f"{self._ms:012x}"
+            self._head = f"{digits[:8]}-{digits[8:]}-7"
         try:
-            return _ahead.pop()
+            tail = _ahead.pop()
         except IndexError:
             _make_ahead()
-            return _ahead.pop()
+            tail = _ahead.pop()
+        return f"{self._head}{self._count:03x}-{tail}"
 
 
-# uuid.uuid4() takes ten times as long, and every message and every request needs one: so they are made by the hundred.
+_COUNT_MAX = 0xFFF
+
+# A call of the system for each id takes longer than all the rest, and every message and every request needs an id: so
+# the random ends are made by the hundred. As in "8a3c-0123456789ab", with the bits of the variant.
 _AHEAD = 256
-_UUID_BYTES = 16
-_BLANK = "00000000-0000-0000-0000-000000000000 "
-_RANDOM_BITS = int.from_bytes(UUID("ffffffff-ffff-0fff-3fff-ffffffffffff").bytes * _AHEAD)
-_VERSION_BITS = int.from_bytes(UUID("00000000-0000-4000-8000-000000000000").bytes * _AHEAD)
-_DIGIT_PLACES = [place for place, character in enumerate(_BLANK) if character == "0"]
+_TAIL_BYTES = 8
+_VARIANTS = "89ab"
 
 _ahead: list[str] = []
 # Two processes must not hand out the same ones.
@@ -41,13 +64,10 @@ os.register_at_fork(after_in_child=_ahead.clear)
 
 
 def _make_ahead() -> None:
-    """Make ids: all their first digits at once, then all their second ones, and so on."""
-    bits = int.from_bytes(os.urandom(_UUID_BYTES * _AHEAD)) & _RANDOM_BITS | _VERSION_BITS
-    digits = bits.to_bytes(_UUID_BYTES * _AHEAD).hex().encode()
-    text = bytearray(_BLANK.encode() * _AHEAD)
-    for index, place in enumerate(_DIGIT_PLACES):
-        text[place :: len(_BLANK)] = digits[index :: len(_DIGIT_PLACES)]
-    _ahead.extend(text.decode().split())
+    digits = os.urandom(_TAIL_BYTES * _AHEAD).hex()
+    for place in range(0, len(digits), 2 * _TAIL_BYTES):
+        variant = _VARIANTS[int(digits[place], 16) & 3]
+        _ahead.append(f"{variant}{digits[place + 1 : place + 4]}-{digits[place + 4 : place + 16]}")
 
 
 class CountedIds:

@@ -134,6 +134,8 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A digest of the caller's key and tenant, 32 bytes."""
     fingerprint: bytes = b""
     """A digest of everything that the request asked for, to tell another request under the same key."""
+    chosen: bool = False
+    """The caller chose the id, so this may be a repeat: a job may have the id already."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

@@ -18,6 +18,13 @@ class JobDoesNotExist(JobError):
         super().__init__(f"There is no job {job_id!r}.")
 
 
+class JobExists(JobError):
+    """Another job has the id that the caller chose. Nothing about that job is told: it may be another tenant's."""
+
+    def __init__(self) -> None:
+        super().__init__("Another job has this id.")
+
+
 class JobQueueDoesNotExist(JobError):
     """No job queue has this name."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 32
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+_JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -40,6 +41,18 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace: str | None = None
     correlation_id: str = ""
     idempotency_key: str | None = None
+    id: str | None = None
+    """Chosen by the caller, so that a repeat finds the first one's job; None: one is made."""
+
+
+_FIRST_FIELDS = (
+    "task payload delay_ms run_at_ms priority tenant group concurrency_key concurrency_width timeout_ms retry unique_key"
+    " tags trace correlation_id idempotency_key"
+).split()
+"""The fields that fingerprints had from the beginning, in their order. A later field counts only where it is given."""
+_LATER_FIELDS = {
+    field.name: field.default for field in msgspec.structs.fields(JobRequest) if field.name not in _FIRST_FIELDS
+}
 
 
 def check_queue_name(name: str, limits: JobLimits) -> None:
@@ -58,6 +71,12 @@ def check_name(field: str, text: str, limits: JobLimits) -> None:
         raise JobInvalid(f"{field} is 1 to {limits.name_length_max} printable characters.", field)
 
 
+def check_job_id(text: str) -> None:
+    """Raise `JobInvalid` unless `text` is a UUID in its canonical form, which is all that a lease token can hold."""
+    if not _JOB_ID.fullmatch(text):
+        raise JobInvalid("id is a UUID in canonical form: lower-case hexadecimal digits, with hyphens.", "id")
+
+
 def check_range(field: str, value: int, low: int, high: int) -> None:
     """Raise `JobInvalid` unless `value` is from `low` to `high`."""
     if not low <= value <= high:
@@ -73,14 +92,14 @@ def check_size(field: str, size_bytes: int, bytes_max: int) -> None:
 def make_draft(
     request: JobRequest, *, queue: str, job_id: str, now_ms: int, limits: JobLimits, derive_key: bool = False
 ) -> JobDraft:
-    """Check a request and make it a draft, or raise `JobInvalid`.
+    """Check a request and make it a draft, or raise `JobInvalid`. Its id is `job_id` unless the caller chose one.
 
     `derive_key` takes task, payload and tenant for the idempotency key where the caller gives none.
     """
     _check(request, now_ms, limits)
     key, fingerprint = _digests(request, queue, derive_key=derive_key)
     return JobDraft(
-        id=job_id,
+        id=request.id or job_id,
         task=request.task,
         payload=request.payload,
         run_at_ms=request.run_at_ms,
@@ -97,11 +116,14 @@ def make_draft(
         correlation_id=request.correlation_id,
         idempotency_key=key,
         fingerprint=fingerprint,
+        chosen=request.id is not None,
     )
 
 
 def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     check_name("task", request.task, limits)
+    if request.id is not None:
+        check_job_id(request.id)
     for field, text in (
         ("tenant", request.tenant or None),
         ("group", request.group),
@@ -147,8 +169,23 @@ def _digests(request: JobRequest, queue: str, *, derive_key: bool) -> tuple[byte
         key = digest(b"derived", request.tenant.encode(), request.task.encode(), canonical)
     else:
         key = digest(b"given", request.tenant.encode(), request.idempotency_key.encode())
-    asked = msgspec.structs.replace(request, payload=b"", trace=None, correlation_id="")
-    return key, digest(queue.encode(), canonical, msgspec.json.encode(asked))
+    return key, digest(queue.encode(), canonical, msgspec.json.encode(_asked(request)))
+
+
+def _asked(request: JobRequest) -> dict[str, object]:
+    """Return what a repeated request has to agree in, besides its queue and payload.
+
+    A key is remembered across upgrades, so the digest of a request that uses no newer field must not change.
+    """
+    request = msgspec.structs.replace(request, payload=b"", trace=None, correlation_id="", id=None)
+    asked = {name: getattr(request, name) for name in _FIRST_FIELDS}
+    later = {name: getattr(request, name) for name in _LATER_FIELDS}
+    return asked | {name: given for name, given in later.items() if given != _LATER_FIELDS[name]}
+
+
+def digest_job(queue: str, task: str, tenant: str, payload: bytes) -> bytes:
+    """Digest what a job is, to tell another one under the same id."""
+    return digest(queue.encode(), task.encode(), tenant.encode(), canonical_json(payload))
 
 
 def canonical_json(text: bytes) -> bytes:

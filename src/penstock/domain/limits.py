@@ -9,6 +9,9 @@ MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 
+REPEAT_WINDOW_MS = 5 * MINUTE_MS
+"""For how long after its first try a call of the job API may be repeated and still has one effect."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the service. The defaults are those of Amazon SQS where it has one."""

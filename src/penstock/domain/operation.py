@@ -61,6 +61,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     wanted: JobFilter
     rate: int | None
     """Jobs a second at most."""
+    limit: int | None = None
+    """Jobs in all at most."""
     state: OperationState
     done: int
     started_at_ms: int

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Self
 
 from penstock.domain.clock import SystemClock
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.messages import Messages
@@ -88,7 +88,7 @@ class Engine:
         With `upkeep=False` this process runs no background work (sweeps, schedules, operations, jobs that come due):
         other nodes of the same database do it. Raises what `open_store` raises.
         """
-        clock, ids, limits = clock or SystemClock(), ids or RandomIds(), limits or Limits()
+        clock, ids, limits = clock or SystemClock(), ids or OrderedIds(), limits or Limits()
         store = await open_store(url, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints)
         try:
             engine = cls(store, clock=clock, ids=ids, limits=limits)

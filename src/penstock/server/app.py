@@ -45,7 +45,7 @@ _STATUSES: dict[type[PenstockError], int] = {
     StoreUnavailable: 503,
 }
 _MESSAGES = re.compile(r"/v1/queues/([^/]+)/messages")
-_PUBLIC = frozenset({"/healthz", "/readyz"})
+_PUBLIC = frozenset({"/health", "/healthz", "/readyz"})
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +111,7 @@ class Monitors:
 class App:
     """An ASGI application. `clock` is given only where clients may move it.
 
-    All but /healthz and /readyz is for `monitors` only.
+    All but /health, /healthz and /readyz is for `monitors` only.
     """
 
     def __init__(
@@ -133,6 +133,7 @@ class App:
         self._account = account
         self._clock = clock
         self._routes: dict[str, tuple[str, Handler]] = {
+            "/health": ("GET", self._health),
             "/healthz": ("GET", self._health),
             "/readyz": ("GET", self._readiness),
             "/stats": ("GET", self._stats),

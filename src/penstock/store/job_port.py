@@ -39,7 +39,9 @@ TIMED_OUT = "timed out"
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """What became of a draft. Where it is not `new`, the job is the one that the key (or unique key) stood for."""
+    """What became of a draft. Where it is not `new`, the job is the one that has its id, or that its key (or unique key)
+    stood for. One that was purged since counts as cancelled.
+    """
 
     job_id: str
     state: JobState
@@ -191,9 +193,17 @@ class JobStore(Protocol):
         """Return queues in the order of their names."""
 
     async def save_queue(
-        self, queue: JobQueue, *, settings: JobQueueSettings | None = None, paused: bool | None = None
+        self,
+        queue: JobQueue,
+        *,
+        settings: JobQueueSettings | None = None,
+        paused: bool | None = None,
+        call: str | None = None,
     ) -> JobQueue | None:
-        """Change a queue; None if its revision is not `queue.revision` any more."""
+        """Change a queue; None if its revision is not `queue.revision` any more.
+
+        With a `call`, once within the repeat window: a repeat changes nothing and returns the queue as it is.
+        """
 
     async def delete_queue(self, queue: JobQueue) -> None:
         """Delete a queue that has no job left and that no schedule feeds; else raises `JobStateConflict`."""
@@ -206,18 +216,23 @@ class JobStore(Protocol):
     async def enqueue(self, queue: JobQueue, drafts: Sequence[JobDraft]) -> list[Enqueued | JobError]:
         """Store jobs, all in one transaction.
 
-        In this order: a job of that id is there already (a repetition): answered as the first time. A known, unexpired
-        idempotency key: the job it stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict
+        In this order: a job of that id is there already, or was purged within the repeat window: that one, not `new`; or
+        `JobExists` if its queue, task, tenant or payload is another. A known, unexpired idempotency key: the job it stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict
         queue: `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one. The bound and the rates:
         `JobRefused`; what is refused takes no token. On a strict queue bounds and rates are exact; otherwise nodes that
         enqueue at the same time may together go beyond the bound by what they have in flight.
         """
 
-    async def offer(self, queue: JobQueue, *, count: int, worker: str) -> Offers:
-        """Offer up to `count` jobs that are due to one worker. Never waits.
+    async def offer(self, queue: JobQueue, *, count: int, worker: str, turn: int | None = None) -> Offers:
+        """Offer up to `count` jobs that are due to one worker. Never waits. `offer_again` finds them by their `turn`.
 
         Tenants take turns; within a tenant the more urgent come first, then the older. A lane lets as many go as it is
         wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
+        """
+
+    async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:
+        """Offer again, under higher fences and for the whole of `offer_ms`, what was offered in a turn and is neither
+        accepted nor over: up to `count` jobs, and as many as fit into an answer.
         """
 
     async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:
@@ -235,13 +250,15 @@ class JobStore(Protocol):
         One that is neither offered nor running is over for good: no report under it will be accepted.
         """
 
-    async def cancel(self, job_id: str) -> Job:
+    async def cancel(self, job_id: str, *, call: str | None = None) -> Job:
         """Cancel a job at once; or, if it runs, ask its worker to stop. Raises `JobStateConflict` if it is finished
-        otherwise.
+        otherwise. With a `call`, once: a repeat changes nothing and returns the job as it is.
         """
 
-    async def retry(self, job_id: str) -> Job:
-        """Queue a dead or cancelled job again with fresh budgets, or one that waits, now. Else `JobStateConflict`."""
+    async def retry(self, job_id: str, *, call: str | None = None) -> Job:
+        """Queue a dead or cancelled job again with fresh budgets, or one that waits, now. Else `JobStateConflict`. With
+        a `call`, once, as `cancel`.
+        """
 
     async def job(self, job_id: str) -> Job:
         """Return a job with its attempts, or raise `JobDoesNotExist`."""
@@ -289,9 +306,17 @@ class JobStore(Protocol):
     # -- operations -------------------------------------------------------------------------------
 
     async def start_operation(
-        self, operation_id: str, kind: OperationKind, queue: JobQueue, wanted: JobFilter, rate: int | None
+        self,
+        operation_id: str,
+        kind: OperationKind,
+        queue: JobQueue,
+        wanted: JobFilter,
+        rate: int | None,
+        limit: int | None = None,
     ) -> Operation:
-        """Begin to do something to all jobs of a queue that match, of those that there are now."""
+        """Begin to do something to the jobs of a queue that match, of those that there are now: to all of them, or to
+        the oldest, up to `limit`. The same id again is the same operation, within the repeat window at least.
+        """
 
     async def operation(self, operation_id: str) -> Operation:
         """Return an operation, with its progress, or raise `OperationDoesNotExist`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.domain.clock import SystemClock
 from penstock.domain.errors import ExtraMissing, StoreUrlInvalid
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def open_store(
     limits and no failpoints.
     """
     clock = clock or SystemClock()
-    ids = ids or RandomIds()
+    ids = ids or OrderedIds()
     limits = limits or Limits()
     failpoints = Failpoints() if failpoints is None else failpoints
     scheme, colon, rest = url.partition(":")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -26,6 +27,7 @@ SOON_MS = 60_000
 Fields = dict[str, Any]
 
 FIELDS: dict[str, Callable[[str, int], Fields]] = {
+    "id": lambda tenant, now_ms: {"id": str(UUID(int=1_000_000 + TENANTS.index(tenant)))},
     "queue": lambda tenant, now_ms: {"queue": QUEUE},
     "task": lambda tenant, now_ms: {"task": "charge"},
     "payload": lambda tenant, now_ms: {"payload": {"card": 1}},

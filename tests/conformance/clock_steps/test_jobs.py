@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobRefused, LeaseLost
 from penstock.domain.job_queue import Rate
-from penstock.domain.limits import MINUTE_MS
+from penstock.domain.limits import HOUR_MS
 from penstock.store.job_port import Accept, Enqueued, Heartbeat
 from penstock.store.port import Store
 from tests.support import job_steps
@@ -47,7 +47,7 @@ async def test_offers_and_leases_and_backoffs_of_jobs_last_as_long_as_they_shoul
 @after_a_step
 async def test_a_rate_and_a_key_are_kept_by_the_time_that_passes(store: Store, machine: Machine, hours: int) -> None:
     jobs = store.jobs
-    queue = await job_steps.make_queue(jobs, rate=Rate(per_second=1, burst=1), key_ttl_ms=MINUTE_MS)
+    queue = await job_steps.make_queue(jobs, rate=Rate(per_second=1, burst=1), key_ttl_ms=HOUR_MS)
     key = job_steps.key_of("k")
     [first] = await job_steps.enqueue(jobs, queue, job_steps.draft(idempotency_key=key))
     machine.step(hours=hours)
@@ -57,7 +57,7 @@ async def test_a_rate_and_a_key_are_kept_by_the_time_that_passes(store: Store, m
     assert refused.retry_after_ms == 1
     await machine.wait(ms=1)
     await job_steps.enqueue(jobs, queue)
-    await machine.wait(ms=MINUTE_MS - 1_001)
+    await machine.wait(ms=HOUR_MS - 1_001)
     again = await job_steps.enqueue_one(jobs, queue, job_steps.draft(idempotency_key=key))
     assert again == Enqueued(first, JobState.QUEUED, new=False)
     await machine.wait(ms=1)

@@ -79,7 +79,8 @@ async def test_an_instant_that_has_passed_is_now(jobs: JobStore, queue: JobQueue
 
 async def test_a_draft_of_a_known_id_is_the_same_job(jobs: JobStore, queue: JobQueue) -> None:
     one = draft()
-    assert await enqueue_one(jobs, queue, one) == await enqueue_one(jobs, queue, one)
+    assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.QUEUED)
+    assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.QUEUED, new=False)
     answers = await jobs.enqueue(queue, [one, draft(id=one.id), draft(id="other"), draft(id="other")])
     assert [answer.job_id for answer in answers if isinstance(answer, Enqueued)] == [one.id, one.id, "other", "other"]
     assert await counted(jobs, queue) == {JobState.QUEUED: 2}
@@ -89,7 +90,7 @@ async def test_a_repetition_tells_where_the_job_is_by_now(jobs: JobStore, queue:
     one = draft()
     await enqueue(jobs, queue, one)
     await start(jobs, queue)
-    assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.RUNNING)
+    assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.RUNNING, new=False)
 
 
 async def test_a_deleted_queue_takes_nothing(jobs: JobStore, queue: JobQueue) -> None:

@@ -10,6 +10,7 @@ from penstock.domain.job import Failure, JobState, Lane
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, OperationDoesNotExist
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_queue import JobQueue, JobQueueSettings
+from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.domain.operation import JobFilter, Operation, OperationKind, OperationState
 from penstock.store.job_port import Fail, JobStore
 from penstock.store.jobs.store import ScriptedJobs
@@ -102,7 +103,7 @@ async def test_of_the_ended_ones_so_many_are_kept(jobs: JobStore, queue: JobQueu
     await jobs.start_operation("running", REQUEUE, queue, JobFilter(task="none"), 1)
     few = jobs.limited(JobLimits(operations_kept_per_queue_max=2))
     for number in range(4):
-        await clock.advance(seconds=1)
+        await clock.advance(ms=REPEAT_WINDOW_MS)
         await few.start_operation(f"op-{number}", PURGE, queue, JobFilter(), None)
         await few.cancel_operation(f"op-{number}")
     kept = [one.id for one in await few.operations(queue, limit=10)]
@@ -359,9 +360,23 @@ async def test_a_purged_job_is_forgotten_with_its_keys(
     assert await told.get() == first.id
     with pytest.raises(JobDoesNotExist):
         await jobs.events(first.id, limit=1)
-    assert await rows_left(opener, folder) == {"job_operation": 1}
+    # What a repeat of the request would be known by is kept for as long as one may come.
+    assert await rows_left(opener, folder) == {"job_operation": 1, "job_key": 1, "job_spent": 1}
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     second = await add(jobs, queue, unique_key="u", idempotency_key=b"k" * 32, fingerprint=b"f")
     assert second != first.id
+    await jobs.sweep()
+    assert "job_spent" not in await rows_left(opener, folder)
+
+
+async def test_what_has_waited_for_long_is_purged_without_a_trace(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock, opener: Opener, folder: Path
+) -> None:
+    await add(jobs, queue, idempotency_key=b"k" * 32)
+    await clock.advance(ms=REPEAT_WINDOW_MS)
+    await jobs.start_operation("op-1", PURGE, queue, JobFilter(), None)
+    await run(jobs, clock)
+    assert await rows_left(opener, folder) == {"job_operation": 1}
 
 
 async def test_a_purge_lets_the_next_in_line_go(jobs: JobStore, queue: JobQueue, clock: ManualClock) -> None:

@@ -9,7 +9,7 @@ from penstock.domain.job import Failure, JobState, Lane
 from penstock.domain.job_errors import JobDoesNotExist, OperationDoesNotExist
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_queue import BreakerPolicy, JobQueue, JobQueueSettings, Rate
-from penstock.domain.limits import DAY_MS, HOUR_MS
+from penstock.domain.limits import DAY_MS, HOUR_MS, REPEAT_WINDOW_MS
 from penstock.domain.operation import JobFilter, OperationKind
 from penstock.store.job_port import Complete, Enqueued, Fail, JobStore
 from penstock.store.jobs.store import ScriptedJobs
@@ -88,6 +88,7 @@ async def test_a_change_of_retention_holds_for_what_is_there(jobs: JobStore, clo
     await add(jobs, queue)
     await complete(jobs, queue)
     await jobs.save_queue(queue, settings=JobQueueSettings(retention_ms=0))
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     await sweep(jobs)
     assert await left(jobs) == []
 
@@ -151,7 +152,7 @@ async def test_jobs_with_remembered_keys_do_not_hide_those_behind_them(jobs: Job
     await add_many(jobs, queue, 3)
     for _ in range(10):
         await complete(jobs, queue)
-    await clock.advance(ms=1_000)
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     few = jobs.limited(JobLimits(sweep_rows_max=3))
     await sweep(few)
     assert await left(jobs) == [one.id for one in kept]
@@ -167,6 +168,7 @@ async def test_a_pass_is_bounded(jobs: JobStore, clock: ManualClock, opener: Ope
     await add_many(jobs, queue, 7)
     for _ in range(7):
         await complete(jobs, queue)
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     # The rows of two jobs: its own, its content, its attempt and its event.
     few = jobs.limited(JobLimits(sweep_rows_max=8))
     assert await few.sweep()
@@ -178,7 +180,7 @@ async def test_a_pass_is_bounded(jobs: JobStore, clock: ManualClock, opener: Ope
 
 
 async def test_many_events_go_in_several_passes_and_are_not_seen_meanwhile(
-    jobs: JobStore, opener: Opener, folder: Path
+    jobs: JobStore, opener: Opener, folder: Path, clock: ManualClock
 ) -> None:
     assert isinstance(jobs, ScriptedJobs)
     queue, _ = await jobs.create_queue("short", JobQueueSettings(retention_ms=0))
@@ -187,6 +189,7 @@ async def test_many_events_go_in_several_passes_and_are_not_seen_meanwhile(
     for number in range(45):
         await jobs.publish(lease, f"e{number}", "progress", b"1")
     await report(jobs, Complete(lease))
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     few = jobs.limited(JobLimits(sweep_rows_max=10))
     await few.sweep()
     with pytest.raises(JobDoesNotExist):
@@ -198,7 +201,9 @@ async def test_many_events_go_in_several_passes_and_are_not_seen_meanwhile(
     assert await rows_left(opener, folder) == {}
 
 
-async def test_what_a_removed_job_left_behind_is_never_anothers(jobs: JobStore, queue: JobQueue) -> None:
+async def test_what_a_removed_job_left_behind_is_never_anothers(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock
+) -> None:
     await add(jobs, queue)
     lease = await start(jobs, queue)
     for number in range(30):
@@ -206,6 +211,7 @@ async def test_what_a_removed_job_left_behind_is_never_anothers(jobs: JobStore, 
     await jobs.save_queue(queue, settings=JobQueueSettings(retention_ms=0))
     await report(jobs, Complete(lease))
     before = await jobs.job(lease.job_id)
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     await jobs.sweep()
     # The newest job is gone, but the next one does not take its position.
     after = await jobs.job(await add(jobs, queue))
@@ -216,24 +222,26 @@ async def test_what_a_removed_job_left_behind_is_never_anothers(jobs: JobStore, 
     assert (await jobs.events(lease.job_id, limit=10)).events == [event]
 
 
-async def test_large_jobs_go_in_several_passes(jobs: JobStore) -> None:
+async def test_large_jobs_go_in_several_passes(jobs: JobStore, clock: ManualClock) -> None:
     queue, _ = await jobs.create_queue("short", JobQueueSettings(retention_ms=0))
     for _ in range(4):
         await add(jobs, queue, payload=b'"%s"' % (b"x" * 8_000_000))
         await complete(jobs, queue)
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     assert await jobs.sweep()
     assert len(await left(jobs)) == 1
     await sweep(jobs)
     assert await left(jobs) == []
 
 
-async def test_every_queue_has_its_turn(jobs: JobStore) -> None:
+async def test_every_queue_has_its_turn(jobs: JobStore, clock: ManualClock) -> None:
     for number in range(105):
         queue, _ = await jobs.create_queue(f"queue-{number:03}", JobQueueSettings(retention_ms=0))
         if number in {0, 50, 99, 100, 104}:
             await add(jobs, queue)
             await complete(jobs, queue)
     assert len(await left(jobs)) == 5
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     assert await sweep(jobs) == 2
     assert await left(jobs) == []
 
@@ -241,9 +249,9 @@ async def test_every_queue_has_its_turn(jobs: JobStore) -> None:
 async def test_an_expired_key_is_forgotten_and_its_job_is_not(
     jobs: JobStore, opener: Opener, folder: Path, clock: ManualClock
 ) -> None:
-    queue, _ = await jobs.create_queue("keyed", JobQueueSettings(key_ttl_ms=1_000))
+    queue, _ = await jobs.create_queue("keyed", JobQueueSettings(key_ttl_ms=HOUR_MS))
     job_id = await add(jobs, queue, idempotency_key=b"k" * 32)
-    await clock.advance(ms=999)
+    await clock.advance(ms=HOUR_MS - 1)
     await sweep(jobs)
     assert (await rows_left(opener, folder))["job_key"] == 1
     await clock.advance(ms=1)
@@ -293,13 +301,14 @@ async def test_old_operations_are_forgotten(jobs: JobStore, queue: JobQueue, clo
 
 
 @on_postgres
-async def test_two_nodes_remove_each_job_once(home: Home, jobs: JobStore) -> None:
+async def test_two_nodes_remove_each_job_once(home: Home, jobs: JobStore, clock: ManualClock) -> None:
     other = (await home.open()).jobs
     queue, _ = await jobs.create_queue("short", JobQueueSettings(retention_ms=0))
     await add_many(jobs, queue, 60)
     for _ in range(60):
         await complete(jobs, queue)
     kept = await add_many(jobs, queue, 3)
+    await clock.advance(ms=REPEAT_WINDOW_MS)
     few = JobLimits(sweep_rows_max=7)
     assert isinstance(jobs, ScriptedJobs)
     assert isinstance(other, ScriptedJobs)

@@ -66,9 +66,9 @@ class Api:
         return {state: number for state, number in counts.items() if number}
 
 
-def stream_bytes(queue: str, credit: int) -> bytes:
+def stream_bytes(queue: str, credit: int, **fields: object) -> bytes:
     """Write the request for a stream."""
-    body = json.dumps({"queues": [queue], "count": credit, "worker": "streaming"}).encode()
+    body = json.dumps({"queues": [queue], "count": credit, "worker": "streaming", **fields}).encode()
     head = "POST /v1/dequeue HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n"
     return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
@@ -82,9 +82,9 @@ def poll_bytes(queue: str, count: int, wait_ms: int = WAIT_MS, worker: str = "")
 class Stream:
     """A stream on a bare connection, which a test can break."""
 
-    def __init__(self, server: RunningServer, queue: str, credit: int) -> None:
+    def __init__(self, server: RunningServer, queue: str, credit: int, **fields: object) -> None:
         self.connection = server.connect()
-        self.connection.sendall(stream_bytes(queue, credit))
+        self.connection.sendall(stream_bytes(queue, credit, **fields))
         self._file = self.connection.makefile("rb")
         status = self._file.readline()
         assert b"200" in status, status

@@ -1,5 +1,6 @@
 """Names, ids, receipt handles and failpoints."""
 
+import itertools
 import os
 import re
 import uuid
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.domain.errors import InvalidParameter, PenstockError, ReceiptHandleInvalid, StoreUnavailable
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import CountedIds, RandomIds
+from penstock.domain.ids import CountedIds, OrderedIds
 from penstock.domain.message import Receipt
 from penstock.domain.queue import QueueName
 from penstock.domain.receipt import ReceiptHandles
@@ -50,7 +51,7 @@ def test_other_texts_are_no_arns(arn: str) -> None:
 
 
 def test_a_forked_process_makes_ids_of_its_own() -> None:
-    ids = RandomIds()
+    ids = OrderedIds()
     ids.new_id()
     reading, writing = os.pipe()
     child = os.fork()
@@ -65,11 +66,25 @@ def test_a_forked_process_makes_ids_of_its_own() -> None:
     assert not {ids.new_id() for _ in range(300)} & set(theirs)
 
 
-def test_random_ids_are_version_4_uuids_and_differ() -> None:
-    ids = [RandomIds().new_id() for _ in range(1_000)]
-    assert len(set(ids)) == 1_000
-    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 4 for text in ids)
+def test_ids_are_version_7_uuids_of_the_present_instant() -> None:
+    source = OrderedIds(lambda: 0x0123_4567_89AB)
+    ids = [source.new_id() for _ in range(1_000)]
+    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 7 for text in ids)
     assert {uuid.UUID(text).variant for text in ids} == {uuid.RFC_4122}
+    assert {text[:13] for text in ids} == {"01234567-89ab"}
+
+
+@pytest.mark.parametrize(
+    ("instants", "count"),
+    [([1_000], 10_000), ([1_000, 900, 1_000, 5], 10_000), (list(range(1_000, 1_300)), 300)],
+    ids=["the clock stands still", "it steps back", "it goes on"],
+)
+def test_each_id_is_greater_than_the_one_before(instants: list[int], count: int) -> None:
+    clock = itertools.cycle(instants)
+    source = OrderedIds(lambda: next(clock))
+    ids = [source.new_id() for _ in range(count)]
+    assert ids == sorted(ids)
+    assert len({text[19:] for text in ids}) == count
 
 
 def test_counted_ids_repeat_from_run_to_run() -> None:

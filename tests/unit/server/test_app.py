@@ -86,6 +86,8 @@ NOTHING: dict[str, object] = {
     ("method", "target", "status", "answer"),
     [
         ("GET", "/healthz", 200, {"status": "ok"}),
+        ("GET", "/health", 200, {"status": "ok"}),
+        ("POST", "/health", 405, {"message": "This takes GET only."}),
         ("GET", "/readyz", 200, {"status": "ready"}),
         ("GET", "/", 404, {"message": "There is nothing here."}),
         ("GET", "/healthz/", 404, {"message": "There is nothing here."}),
@@ -214,4 +216,5 @@ async def test_only_monitors_see_what_goes_on(
         else:
             assert answer == refusal
     assert (await page.ask("GET", "/healthz"))[0] == 200
+    assert (await page.ask("GET", "/health"))[0] == 200
     assert (await page.ask("GET", "/readyz"))[0] == 200

@@ -40,7 +40,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue: str
     state: JobState
     replayed: bool = False
-    """Its idempotency key stood for it already."""
+    """It has the id that was asked for already, or the idempotency key stood for it."""
     duplicate: bool = False
     """It has not finished and has the unique key that another job was to have."""
     result: bytes | None = None
@@ -74,7 +74,7 @@ class Enqueueing:
         self._refusals = Refusals(clock)
 
     def foresee(self, queue: str, tenant: str) -> JobRefused | None:
-        """Tell at once that a job without keys is refused, if that is known here; the store is not asked."""
+        """Tell at once that a job without keys or an id is refused, if that is known here; the store is not asked."""
         if not self._refusals:
             return None
         known = self._store.known_queue(queue)

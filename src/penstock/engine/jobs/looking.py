@@ -61,13 +61,13 @@ class Looking:
         more = last is not None and bool(await self._store.jobs(wanted, before=last, limit=1))
         return JobPage(jobs, last if more else None)
 
-    async def cancel(self, job_id: str) -> Job:
-        """Cancel a job; one that runs is asked to stop."""
-        return await self._store.cancel(job_id)
+    async def cancel(self, job_id: str, *, call: str | None = None) -> Job:
+        """Cancel a job; one that runs is asked to stop. The same `call` again changes nothing."""
+        return await self._store.cancel(job_id, call=call)
 
-    async def retry(self, job_id: str) -> Job:
-        """Queue a job again that is dead, cancelled or waiting."""
-        return await self._store.retry(job_id)
+    async def retry(self, job_id: str, *, call: str | None = None) -> Job:
+        """Queue a job again that is dead, cancelled or waiting. The same `call` again changes nothing."""
+        return await self._store.retry(job_id, call=call)
 
     async def result(self, job_id: str, *, wait_ms: int = 0) -> Job:
         """Return a job once it is finished, or as it is after `wait_ms`."""

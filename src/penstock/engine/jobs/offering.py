@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.job_errors import JobQueueDoesNotExist
 from penstock.domain.job_request import check_name, check_range
+from penstock.domain.repeats import turn_of
 from penstock.engine.jobs.unanswered import Unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.domain.clock import Clock
     from penstock.domain.job import Lease, Offer
@@ -50,14 +51,21 @@ class Offering:
         self._turn = 0
         self._stretches = _Stretches()
         self._unanswered = Unanswered(clock)
+        self._tries: dict[int, object] = {}
+        """By turn, the last try of a call that waits here."""
 
     @property
     def closed(self) -> bool:
         """Whether nobody may wait any more, because the service stops."""
         return self._waiters.closed
 
-    async def poll(self, names: Sequence[str], *, count: int, worker: str = "", wait_ms: int = 0) -> list[Offer]:
+    async def poll(
+        self, names: Sequence[str], *, count: int, worker: str = "", wait_ms: int = 0, call: str | None = None
+    ) -> list[Offer]:
         """Offer up to `count` jobs of these queues; with none at hand, wait for one until `wait_ms` has passed.
+
+        The same `call` again, because its answer was lost, is first offered anew what is left of the first try's
+        offers. A try that still waits here leaves what comes to the later one.
 
         Polls are served in the order of arrival. What a cancelled one was offered is given back. One that was begun
         before an offer to another poll of this worker lapsed is offered nothing: where there is a job for it, it ends
@@ -70,26 +78,63 @@ class Offering:
             check_name("worker", worker, self._limits)
         queues = await self._in_turn(names)
         began_ms = self._clock.now_ms()
-
-        def room() -> int:
-            return 0 if self._unanswered.lapsed_since(worker, began_ms) else count
-
+        turn = None if call is None else turn_of(call)
+        if turn is not None:
+            offers = await self._offer_again(queues, count, turn)
+            if offers:
+                self._unanswered.offered_again(worker, offers)
+                return offers
         if wait_ms == 0:
-            offers = await self._look(queues, count, worker)
+            offers = await self._look(queues, count, worker, turn)
         else:
-            offers = await self._wait(queues, room, worker, began_ms + wait_ms)
+            with self._latest_try(turn) as is_latest:
+
+                def room() -> int:
+                    return count if is_latest() and not self._unanswered.lapsed_since(worker, began_ms) else 0
+
+                offers = await self._wait(queues, room, worker, began_ms + wait_ms, turn)
             if self._unanswered.lapsed_before(worker, offers):
                 self._returns.give_back(offers)
                 return []
         self._unanswered.offered(worker, offers)
         return offers
 
-    async def wait(self, names: Sequence[str], *, room: Callable[[], int], worker: str, until_ms: int) -> list[Offer]:
+    @contextlib.contextmanager
+    def _latest_try(self, turn: int | None) -> Iterator[Callable[[], bool]]:
+        """Note that a poll waits, and yield what tells whether no later try of the same call waits here."""
+        this = object()
+        if turn is not None:
+            self._tries[turn] = this
+        try:
+            yield lambda: turn is None or self._tries.get(turn) is this
+        finally:
+            if turn is not None and self._tries.get(turn) is this:
+                del self._tries[turn]
+
+    async def wait(
+        self,
+        names: Sequence[str],
+        *,
+        room: Callable[[], int],
+        worker: str,
+        until_ms: int,
+        turn: int | None = None,
+    ) -> list[Offer]:
         """Wait for jobs until an instant, as a poll does. `room` says at each look how many may be offered.
 
         Ends without offers once that is 0.
         """
-        return await self._wait(await self._in_turn(names), room, worker, until_ms)
+        return await self._wait(await self._in_turn(names), room, worker, until_ms, turn)
+
+    async def offer_again(self, names: Sequence[str], *, count: int, turn: int) -> list[Offer]:
+        """Offer anew what was offered in a turn and not accepted."""
+        return await self._offer_again(await self._in_turn(names), count, turn)
+
+    async def _offer_again(self, queues: list[JobQueue], count: int, turn: int) -> list[Offer]:
+        offers = await self._store.offer_again(queues, count=count, turn=turn)
+        if offers:
+            self._expect(min(queue.settings.offer_ms for queue in queues))
+        return offers
 
     def answered(self, lease: Lease) -> None:
         """Take in that a worker has reported on an offer or what became of it."""
@@ -108,7 +153,7 @@ class Offering:
         return queues[turn:] + queues[:turn]
 
     async def _wait(
-        self, queues: list[JobQueue], room: Callable[[], int], worker: str, deadline_ms: int
+        self, queues: list[JobQueue], room: Callable[[], int], worker: str, deadline_ms: int, turn: int | None
     ) -> list[Offer]:
         with contextlib.ExitStack() as stack:
             tickets = {queue.id: stack.enter_context(self._waiters.ticket(queue.id)) for queue in queues}
@@ -122,7 +167,7 @@ class Offering:
                     return []
                 # At the deadline there is one last look: what came due at that very instant is still in time.
                 worth = [queue for queue in queues if queue.id in signalled] or queues
-                offers = await self._look(worth, count, worker)
+                offers = await self._look(worth, count, worker, turn)
                 if offers or not signalled or self._waiters.closed:
                     return offers
 
@@ -144,7 +189,7 @@ class Offering:
             await asyncio.gather(*waits, return_exceptions=True)
         return {queue_id for wait, queue_id in waits.items() if not wait.cancelled() and wait.result()}
 
-    async def _look(self, queues: list[JobQueue], count: int, worker: str) -> list[Offer]:
+    async def _look(self, queues: list[JobQueue], count: int, worker: str, turn: int | None) -> list[Offer]:
         offers: list[Offer] = []
         room_bytes = self._limits.offered_bytes_max
         try:
@@ -154,7 +199,7 @@ class Offering:
                     self._waiters.wake(queue.id)
                 while len(offers) < count and room_bytes > 0:
                     stretch = min(count - len(offers), self._stretches.fitting(queue.id, room_bytes))
-                    found = await self._offer(queue, stretch, worker)
+                    found = await self._offer(queue, stretch, worker, turn)
                     offers += found
                     room_bytes -= self._stretches.note(queue.id, found)
                     if len(found) < stretch:
@@ -165,10 +210,10 @@ class Offering:
             raise
         return offers
 
-    async def _offer(self, queue: JobQueue, count: int, worker: str) -> list[Offer]:
+    async def _offer(self, queue: JobQueue, count: int, worker: str, turn: int | None) -> list[Offer]:
         queue = await self._same(queue)
         since_ms = self._clock.now_ms()
-        found = await self._store.offer(queue, count=count, worker=worker)
+        found = await self._store.offer(queue, count=count, worker=worker, turn=turn)
         offer_ms = queue.settings.offer_ms
         if found.offers:
             self._expect(offer_ms)

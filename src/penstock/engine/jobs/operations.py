@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.domain.job_request import check_name, check_range
 from penstock.domain.operation import JobFilter, Operation, OperationKind
+from penstock.domain.repeats import operation_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +36,23 @@ class Operations:
         self._limits = limits
         self._started = started
 
-    async def requeue_dead(self, queue: str, wanted: JobFilter, *, rate: int | None = None) -> Operation:
-        """Begin to queue dead jobs again."""
-        return await self._start(OperationKind.REQUEUE, queue, wanted, rate)
+    async def requeue_dead(
+        self,
+        queue: str,
+        wanted: JobFilter,
+        *,
+        rate: int | None = None,
+        limit: int | None = None,
+        call: str | None = None,
+    ) -> Operation:
+        """Begin to queue dead jobs again, the oldest first. The same `call` again is the same operation."""
+        return await self._start(OperationKind.REQUEUE, queue, wanted, rate, limit, call)
 
-    async def purge(self, queue: str, wanted: JobFilter, *, rate: int | None = None) -> Operation:
-        """Begin to remove jobs that wait."""
-        return await self._start(OperationKind.PURGE, queue, wanted, rate)
+    async def purge(
+        self, queue: str, wanted: JobFilter, *, rate: int | None = None, call: str | None = None
+    ) -> Operation:
+        """Begin to remove jobs that wait. The same `call` again is the same operation."""
+        return await self._start(OperationKind.PURGE, queue, wanted, rate, None, call)
 
     async def count(self, queue: str, wanted: JobFilter) -> tuple[int, bool]:
         """Count the jobs that are meant, up to a bound, and tell whether there may be more."""
@@ -81,12 +92,21 @@ class Operations:
             if text:
                 check_name(field, text, self._limits)
 
-    async def _start(self, kind: OperationKind, queue: str, wanted: JobFilter, rate: int | None) -> Operation:
+    async def _start(
+        self,
+        kind: OperationKind,
+        queue: str,
+        wanted: JobFilter,
+        rate: int | None,
+        limit: int | None,
+        call: str | None,
+    ) -> Operation:
         if rate is not None:
             check_range("rate", rate, 1, RATE_MAX)
         self._check(wanted)
         found = await self._queues.find(queue)
         wanted = msgspec.structs.replace(wanted, queue=queue)
-        operation = await self._store.start_operation(self._ids.new_id(), kind, found, wanted, rate)
+        operation_id = self._ids.new_id() if call is None else operation_id_of(call)
+        operation = await self._store.start_operation(operation_id, kind, found, wanted, rate, limit)
         self._started()
         return operation

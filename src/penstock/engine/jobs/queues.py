@@ -80,10 +80,18 @@ class JobQueues:
         return await self._save(name, lambda _: settings, revision=revision), False
 
     async def change(
-        self, name: str, change: Callable[[JobQueueSettings], JobQueueSettings], revision: int | None = None
+        self,
+        name: str,
+        change: Callable[[JobQueueSettings], JobQueueSettings],
+        revision: int | None = None,
+        *,
+        call: str | None = None,
     ) -> JobQueue:
-        """Replace settings by what `change` makes of them; with a `revision`, only if nobody else did since."""
-        return await self._save(name, change, revision=revision)
+        """Replace settings by what `change` makes of them; with a `revision`, only if nobody else did since.
+
+        The same `call` again changes nothing and returns the queue as it is.
+        """
+        return await self._save(name, change, revision=revision, call=call)
 
     async def pause(self, name: str) -> JobQueue:
         """Offer nothing of a queue until it is resumed. What runs goes on."""
@@ -141,6 +149,7 @@ class JobQueues:
         *,
         paused: bool | None = None,
         revision: int | None = None,
+        call: str | None = None,
     ) -> JobQueue:
         for _ in range(SAVES_MAX):
             queue = await self.find(name)
@@ -148,7 +157,7 @@ class JobQueues:
                 # What is cached here may be behind; the store decides.
                 queue = msgspec.structs.replace(queue, revision=revision)
             settings = None if change is None else self._checked(change(queue.settings))
-            saved = await self._store.save_queue(queue, settings=settings, paused=paused)
+            saved = await self._store.save_queue(queue, settings=settings, paused=paused, call=call)
             if saved is not None:
                 return saved
             if revision is not None:

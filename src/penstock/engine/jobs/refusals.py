@@ -62,7 +62,8 @@ class Refusals:
     - A queue that is found full again and again is looked at once in `FULL_MS`, and taken to be full in between, until
       it takes a job. It may have room sooner.
 
-    Not judged here are what has a key, which may be known already, and a strict queue, which is exact.
+    Not judged here are what has a key or an id of its caller's, which may be known already, and a strict queue, which is
+    exact.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -189,7 +190,8 @@ class Refusals:
 
 
 def _judged(queue: JobQueue, draft: JobDraft) -> bool:
-    return draft.idempotency_key is None and draft.unique_key is None and not queue.settings.strict
+    known = draft.idempotency_key is not None or draft.unique_key is not None or draft.chosen
+    return not (known or queue.settings.strict)
 
 
 def _places(queue: JobQueue, tenant: str) -> tuple[_Place, _Place]:

@@ -12,6 +12,7 @@ from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
 from penstock.domain.job_request import check_name, check_range
+from penstock.domain.repeats import turn_of
 from penstock.engine.jobs.bell import Bell
 from penstock.store.job_port import Heartbeat, LeaseState, Release
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from penstock.domain.job_limits import JobLimits
     from penstock.engine.jobs.offering import Offering
     from penstock.store.job_port import JobStore, Report, Reported
+
+CREDIT_CALLS_MAX = 1_000
+"""How many changes of its credit a stream remembers: the last ones."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +46,17 @@ class OfferStream:
     Once an offer or a lease of it lapses, the stream is *held back*: nothing is offered on it until its worker is
     heard from. So a worker that hangs keeps a job from others for one offer's time at most. A heartbeat does not show
     that the worker still takes jobs; after one, a single job is offered at a time until the worker accepts.
+
+    A stream with a `turn` is opened again under the same one after it broke. It begins with what is left of its offers.
     """
 
-    def __init__(self, name: str, streams: Streams, queues: Sequence[str], worker: str, credit: int) -> None:
+    def __init__(
+        self, name: str, streams: Streams, queues: Sequence[str], worker: str, credit: int, turn: int | None
+    ) -> None:
         self.name = name
         self.credit = credit
         self.held_back = False
+        self.turn = turn
         self._streams = streams
         self._queues = queues
         self._worker = worker
@@ -57,6 +66,7 @@ class OfferStream:
         self._on_trial = False
         self._closed = False
         self._bell = Bell()
+        self._credit_calls: dict[str, None] = {}
 
     @property
     def taken(self) -> int:
@@ -81,8 +91,11 @@ class OfferStream:
         ends_ms = clock.now_ms() + limits.stream_ms_max
         beat_ms = min(clock.now_ms() + limits.keep_alive_ms, ends_ms)
         told = False
+        offers = await self._offered_before()
+        if offers:
+            yield offers
         while not (offering.closed or self._closed) and clock.now_ms() < ends_ms:
-            offers: list[Offer] = []
+            offers = []
             told = told and self.held_back
             await self._settle_overdue()
             if self.held_back == told and clock.now_ms() < beat_ms:
@@ -104,14 +117,34 @@ class OfferStream:
             await self._bell.wait(self._streams.clock, until_ms)
             return []
         offering = self._streams.offering
-        return self._take(await offering.wait(self._queues, room=self.room, worker=self._worker, until_ms=until_ms))
+        return self._take(
+            await offering.wait(
+                self._queues, room=self.room, worker=self._worker, until_ms=until_ms, turn=self.turn
+            )
+        )
 
-    def add_credit(self, number: int) -> None:
+    async def _offered_before(self) -> list[Offer]:
+        """Take over what this stream was offered before it broke and was opened again."""
+        if self.turn is None:
+            return []
+        limits, offering = self._streams.limits, self._streams.offering
+        try:
+            return self._take(await offering.offer_again(self._queues, count=limits.offers_max, turn=self.turn))
+        except JobQueueDoesNotExist:
+            return []  # The next look ends the stream.
+
+    def add_credit(self, number: int, *, call: str | None = None) -> None:
         """Change the credit, which is a sign of life. Less than is taken means that nothing is offered until enough
-        has ended.
+        has ended. The same `call` again changes nothing.
         """
+        if call in self._credit_calls:
+            return
         check_range("credit", self.credit + number, 0, self._streams.limits.offers_max)
         self.credit += number
+        if call is not None:
+            self._credit_calls[call] = None
+            if len(self._credit_calls) > CREDIT_CALLS_MAX:
+                del self._credit_calls[next(iter(self._credit_calls))]
         self._note_sign(takes_jobs=True)
         self._bell.ring()
 
@@ -263,6 +296,7 @@ class Streams:
         """How often a stream was held back."""
         self._ids = ids
         self._streams: dict[str, OfferStream] = {}
+        self._by_turn: dict[int, OfferStream] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -272,15 +306,25 @@ class Streams:
         """How many streams are held back."""
         return sum(stream.held_back for stream in self._streams.values())
 
-    def open(self, queues: Sequence[str], *, credit: int, worker: str = "") -> OfferStream:
-        """Begin a stream. Whoever opens it closes it, however it ends."""
+    def open(
+        self, queues: Sequence[str], *, credit: int, worker: str = "", call: str | None = None
+    ) -> OfferStream:
+        """Begin a stream. Whoever opens it closes it, however it ends. The same `call` again is the same stream, which
+        broke: one that is still open here is closed.
+        """
         check_range("count", credit, 0, self.limits.offers_max)
         if worker:
             check_name("worker", worker, self.limits)
+        turn = None if call is None else turn_of(call)
+        before = None if turn is None else self._by_turn.get(turn)
+        if before is not None:
+            before.close()
         if len(self._streams) >= self.limits.streams_max:
             raise OverLimit(f"There are {self.limits.streams_max} streams already, and no more may be opened here.")
-        stream = OfferStream(self._ids.new_id(), self, list(queues), worker, credit)
+        stream = OfferStream(self._ids.new_id(), self, list(queues), worker, credit, turn)
         self._streams[stream.name] = stream
+        if turn is not None:
+            self._by_turn[turn] = stream
         return stream
 
     def find(self, name: str) -> OfferStream:
@@ -293,6 +337,8 @@ class Streams:
     def forget(self, stream: OfferStream) -> None:
         """Take in that a stream has ended."""
         self._streams.pop(stream.name, None)
+        if stream.turn is not None and self._by_turn.get(stream.turn) is stream:
+            del self._by_turn[stream.turn]
 
     def heard(self, report: Report, answer: Reported | PenstockError) -> None:
         """Take in a report, and what it led to."""

@@ -53,6 +53,12 @@ class Unanswered:
             self._until_ms.pop(dropped, None)
             self._lapsed_ms.pop(dropped, None)
 
+    def offered_again(self, worker: str, offers: Sequence[Offer]) -> None:
+        """Watch offers that a repeated poll got instead of those that its first try got of the same jobs."""
+        job_ids = {offer.lease.job_id for offer in offers}
+        self.forget([lease for lease in self._until_ms.get(worker, ()) if lease.job_id in job_ids])
+        self.offered(worker, offers)
+
     def forget(self, leases: Iterable[Lease]) -> None:
         """Take in that offers were answered, or given back."""
         for lease in leases:

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import JobInvalid
+from penstock.domain.repeats import call_key
 from penstock.server.jobs.access import Caller
 from penstock.wire.http import Request, Response
 from penstock.wire.jobs.problems import problem_of_shape
@@ -49,6 +50,12 @@ class Call(msgspec.Struct, frozen=True):
     def body(self, decoder: msgspec.json.Decoder[T]) -> T:
         """Read the body; raises what `problem_of_shape` tells."""
         return read_body(self.request, decoder)
+
+    def key(self, request_id: str | None, *parts: str) -> str | None:
+        """Return what identifies a call that its caller may repeat, by `parts` that say what it is about; None if it
+        came without a request id. Nobody meets a call of another caller.
+        """
+        return None if request_id is None else call_key(self.caller.name, self.caller.tenant or "", *parts, request_id)
 
     def query(self) -> dict[str, str]:
         """Read what stands behind the question mark."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.job_errors import JobInvalid, NotAuthenticated
 from penstock.server.counters import RequestCounters
 from penstock.server.jobs.access import Access, Caller
@@ -61,7 +61,7 @@ class Endpoint:
         self.routes: Sequence[Route] = list(routes)
         self.access = access or Access()
         self._counters = counters or RequestCounters()
-        self._ids = ids or RandomIds()
+        self._ids = ids or OrderedIds()
         self._recognised: set[int] = set()
         self._documents = Documents(self.routes, required=self.access.required)
         self._plain = {(route.method, route.path): route for route in self.routes if "{" not in route.path}

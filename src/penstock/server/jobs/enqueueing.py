@@ -99,7 +99,8 @@ class EnqueueRoutes:
         caller = caller_of()
         job = read_body(request, _decode_job)
         caller.need_queue(job.queue)
-        if not (job.idempotency_key is None and job.unique_key is None and _key_of(request.headers) is None):
+        keys = (job.id, job.idempotency_key, job.unique_key, _key_of(request.headers))
+        if keys != (None, None, None, None):
             return False  # It may be known.
         refused = self._enqueueing.foresee(job.queue, caller.tenant_for(job.tenant))
         if refused is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
 from penstock.domain.job import TERMINAL, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid
 from penstock.domain.limits import SECOND_MS
@@ -12,6 +14,7 @@ from penstock.domain.operation import JobFilter
 from penstock.server.jobs.call import Call, Parameter, Route, Streamed, answer_json, no_blank, whole_number
 from penstock.server.jobs.streaming import SERVER_SENT_EVENTS, event_stream
 from penstock.wire.http import Response
+from penstock.wire.jobs import shapes
 from penstock.wire.jobs.answers import STATES, JobPage, JobView, ResultView
 from penstock.wire.jobs.views import job_summary, job_view, result_view
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.wire.jobs.cursors import Cursors
 
 PAGE = 50
+_decode_intervention = msgspec.json.Decoder(shapes.Intervention)
 _TEXT = {"type": "string", "maxLength": 200}
 _NUMBER = {"type": "integer", "minimum": 0}
 FILTERS = (
@@ -124,6 +128,7 @@ class LookRoutes:
                 name="CancelJob",
                 summary="Cancel a job; one that runs is asked to stop.",
                 handler=self._cancel,
+                body=shapes.Intervention,
                 answers={200: JobView},
             ),
             Route(
@@ -132,6 +137,7 @@ class LookRoutes:
                 name="RetryJob",
                 summary="Queue a dead, cancelled or waiting job again, now.",
                 handler=self._retry,
+                body=shapes.Intervention,
                 answers={200: JobView},
             ),
             Route(
@@ -161,12 +167,16 @@ class LookRoutes:
         return answer_json(result_view(job), status=200 if job.state in TERMINAL else 202)
 
     async def _cancel(self, call: Call) -> Response:
-        await self._visible(call)
-        return answer_json(job_view(await self._looking.cancel(call.path["id"])))
+        request_id = call.body(_decode_intervention).request_id
+        job = await self._visible(call)
+        job = await self._looking.cancel(job.id, call=call.key(request_id, "cancel", job.id))
+        return answer_json(job_view(job))
 
     async def _retry(self, call: Call) -> Response:
-        await self._visible(call)
-        return answer_json(job_view(await self._looking.retry(call.path["id"])))
+        request_id = call.body(_decode_intervention).request_id
+        job = await self._visible(call)
+        job = await self._looking.retry(job.id, call=call.key(request_id, "retry", job.id))
+        return answer_json(job_view(job))
 
     async def _events(self, call: Call) -> Response | Streamed:
         query = call.query()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.domain.job import WAITING, JobState
-from penstock.domain.job_errors import OperationDoesNotExist
+from penstock.domain.job_errors import JobInvalid, OperationDoesNotExist
+from penstock.domain.job_request import check_range
 from penstock.domain.operation import JobFilter
-from penstock.server.jobs.call import Call, Route, answer_json
+from penstock.server.jobs.call import Call, Parameter, Route, answer_json, whole_number
 from penstock.server.jobs.looking import (
     FILTERS,
     PAGING,
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 _decode_selection = msgspec.json.Decoder(shapes.Selection)
 _decode_requeue = msgspec.json.Decoder(shapes.LooseRequeue)
 _WAITING = tuple(sorted(WAITING))
+_LIMIT = Parameter(
+    "limit",
+    "How many dead jobs of the queue at most, as in the body.",
+    {"type": "integer", "minimum": 1, "maximum": shapes.COUNT_MAX},
+)
 
 
 class OperationRoutes:
@@ -116,10 +122,11 @@ class OperationRoutes:
                 method="POST",
                 path="/dlq/requeue",
                 name="RequeueLoosely",
-                summary="Queue one dead job again, or all of a queue.",
+                summary="Queue one dead job again, or those of a queue, the oldest first.",
                 handler=self._requeue_loosely,
                 body=shapes.LooseRequeue,
                 answers={202: OperationView, 200: JobView},
+                parameters=(_LIMIT,),
             ),
         ]
 
@@ -128,7 +135,8 @@ class OperationRoutes:
         wanted = _filter(selection, _WAITING)
         if selection.dry_run:
             return await self._counted(call.path["name"], wanted)
-        operation = await self._operations.purge(call.path["name"], wanted, rate=selection.rate)
+        key = _key(call, "purge", selection)
+        operation = await self._operations.purge(call.path["name"], wanted, rate=selection.rate, call=key)
         return answer_json(operation_view(operation), status=202)
 
     async def _requeue(self, call: Call) -> Response:
@@ -136,7 +144,8 @@ class OperationRoutes:
         wanted = _filter(selection, (JobState.DEAD,))
         if selection.dry_run:
             return await self._counted(call.path["name"], wanted)
-        operation = await self._operations.requeue_dead(call.path["name"], wanted, rate=selection.rate)
+        key = _key(call, "requeue", selection)
+        operation = await self._operations.requeue_dead(call.path["name"], wanted, rate=selection.rate, call=key)
         return answer_json(operation_view(operation), status=202)
 
     async def _counted(self, queue: str, wanted: JobFilter) -> Response:
@@ -191,13 +200,36 @@ class OperationRoutes:
 
     async def _requeue_loosely(self, call: Call) -> Response:
         wanted = call.body(_decode_requeue)
+        limit = _read_limit(call, wanted)
         if wanted.id is not None:
             job_id = read_id(msgspec.structs.replace(call, path={"id": wanted.id}))
             await visible_job(self._looking, call, job_id)
-            return answer_json(job_view(await self._looking.retry(job_id)))
+            key = call.key(wanted.request_id, "retry", job_id)
+            return answer_json(job_view(await self._looking.retry(job_id, call=key)))
         call.caller.need_queue(wanted.queue)
-        operation = await self._operations.requeue_dead(wanted.queue, JobFilter(states=(JobState.DEAD,)))
+        dead = JobFilter(states=(JobState.DEAD,))
+        key = call.key(wanted.request_id, "requeue", wanted.queue, str(limit))
+        operation = await self._operations.requeue_dead(wanted.queue, dead, limit=limit, call=key)
         return answer_json(operation_view(operation), status=202)
+
+
+def _key(call: Call, verb: str, selection: shapes.Selection) -> str | None:
+    """Return what identifies an operation: with another selection it is another one."""
+    return call.key(selection.request_id, verb, call.path["name"], msgspec.json.encode(selection).decode())
+
+
+def _read_limit(call: Call, wanted: shapes.LooseRequeue) -> int | None:
+    """Read how many jobs at most, which may stand in the query, in the body, or in both."""
+    query = call.query()
+    limit = wanted.limit
+    if "limit" in query:
+        limit = whole_number(query, "limit", 0)
+        check_range("limit", limit, 1, shapes.COUNT_MAX)
+        if wanted.limit not in {None, limit}:
+            raise JobInvalid("The limits in the query and in the body differ.", "limit")
+    if limit is not None and wanted.id is not None:
+        raise JobInvalid("A limit is for the jobs of a queue, and an id for one job.", "limit")
+    return limit
 
 
 def _filter(selection: shapes.Selection, states: tuple[JobState, ...]) -> JobFilter:

@@ -25,6 +25,7 @@ PAGE_OF_NAMES = (
 )
 _decode_new = msgspec.json.Decoder(shapes.NewQueue)
 _decode_change = msgspec.json.Decoder(shapes.QueueChange)
+_decode_patch = msgspec.json.Decoder(shapes.QueuePatch)
 
 
 class QueueRoutes:
@@ -77,7 +78,7 @@ class QueueRoutes:
                 name="ChangeQueue",
                 summary="Change those settings of a queue that are given.",
                 handler=self._change,
-                body=shapes.QueueChange,
+                body=shapes.QueuePatch,
                 answers={200: QueueView},
             ),
             Route(
@@ -136,8 +137,10 @@ class QueueRoutes:
         return await self._shown(queue, status=201 if created else 200)
 
     async def _change(self, call: Call) -> Response:
-        change = call.body(_decode_change)
-        return await self._shown(await self._queues.change(call.path["name"], change.settings.over, change.revision))
+        change, name = call.body(_decode_patch), call.path["name"]
+        key = call.key(change.request_id, "change", name, str(change.revision))
+        queue = await self._queues.change(name, change.settings.over, change.revision, call=key)
+        return await self._shown(queue)
 
     async def _delete(self, call: Call) -> Response:
         await self._queues.delete(call.path["name"])

@@ -152,7 +152,9 @@ class WorkRoutes:
         if NDJSON in call.request.headers.get("accept", ""):
             return await self._stream(call, wanted)
         offering = self._jobs.offering
-        offers = await offering.poll(wanted.queues, count=wanted.count, worker=wanted.worker, wait_ms=wanted.wait_ms)
+        offers = await offering.poll(
+            wanted.queues, count=wanted.count, worker=wanted.worker, wait_ms=wanted.wait_ms, call=_key(call, wanted)
+        )
         encode = self._tokens.encode
         answer = answer_json(
             OffersView(offers=[offer_view(offer, encode(offer.lease)) for offer in offers], drain=self._jobs.draining)
@@ -170,7 +172,9 @@ class WorkRoutes:
         # What is wrong is told while there is still a status to tell it with.
         for name in wanted.queues:
             await self._jobs.queues.find_or_create(name)
-        stream = self._jobs.streams.open(wanted.queues, credit=wanted.count, worker=wanted.worker)
+        stream = self._jobs.streams.open(
+            wanted.queues, credit=wanted.count, worker=wanted.worker, call=_key(call, wanted)
+        )
 
         def offered(offers: list[Offer]) -> None:
             self._observer.offered(offers, wanted.worker, call.request.headers)
@@ -178,8 +182,9 @@ class WorkRoutes:
         return Streamed(content_type=NDJSON, chunks=offer_lines(stream, self._tokens, offered), closed=stream.close)
 
     async def _add_credit(self, call: Call) -> Response:
+        change = call.body(_decode_credit)
         stream = self._jobs.streams.find(call.path["stream"])
-        stream.add_credit(call.body(_decode_credit).add)
+        stream.add_credit(change.add, call=call.key(change.request_id, "credit"))
         return answer_json(CreditView(credit=stream.credit, taken=stream.taken))
 
     async def _report_batch(self, call: Call) -> Response:
@@ -211,10 +216,12 @@ class WorkRoutes:
 
     async def _publish(self, call: Call) -> Response:
         event = call.body(_decode_event)
+        if event.id is not None and event.request_id is not None:
+            raise JobInvalid("An event has an id or a request_id, which mean the same.", "request_id")
         lease = self._tokens.decode(event.token)
         if lease.job_id != call.path["id"]:
             raise JobInvalid("The token is of another job.", "token")
-        event_id = event.id or self._ids.new_id()
+        event_id = event.id or event.request_id or self._ids.new_id()
         published = await self._jobs.reports.publish(lease, event_id, event.kind, bytes(event.data))
         return answer_json(event_view(published), status=201)
 
@@ -226,6 +233,11 @@ class WorkRoutes:
             cancel=answer.cancel_requested,
             drain=self._jobs.draining,
         )
+
+
+def _key(call: Call, wanted: shapes.Dequeue) -> str | None:
+    """Return what identifies a poll, or a stream across its connections."""
+    return call.key(wanted.request_id, "dequeue", wanted.worker)
 
 
 def _report(report: shapes.AnyReport, lease: Lease) -> Report:

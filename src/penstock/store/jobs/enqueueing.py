@@ -12,11 +12,13 @@ from penstock.domain.job_errors import (
     IdempotencyKeyNeeded,
     IdempotencyKeyReused,
     JobError,
+    JobExists,
     JobQueueDoesNotExist,
     JobRefused,
     TooMany,
 )
-from penstock.domain.limits import SECOND_MS
+from penstock.domain.job_request import digest_job
+from penstock.domain.limits import REPEAT_WINDOW_MS, SECOND_MS
 from penstock.store.job_port import ENQUEUED, Enqueued
 from penstock.store.jobs.lanes import LaneName, LaneRecord, name_of, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
 QUEUE_FULL_MS = SECOND_MS
 """When to try again at a full queue: nobody knows how soon there will be room."""
+
+COMPARED_AT_ONCE = 16
+"""How many jobs are read at a time to compare them with drafts that have their ids: their payloads may be large."""
+
+_PURGED = 0
+"""What `survey` tells instead of a state."""
 
 _NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None]
 """What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key."""
@@ -50,20 +58,27 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
 
 
 def enqueue(
-    tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool = True
+    tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool = True, written: set[str] | None = None
 ) -> Script[list[Enqueued | JobError]]:
-    """Store jobs. Not `bounded`, as when a schedule fires, neither the bound nor rates apply, and no key is needed."""
-    return (yield from _Intake(tx, queue, drafts, bounded=bounded).run())
+    """Store jobs. Not `bounded`, as when a schedule fires, neither the bound nor rates apply, and no key is needed.
+
+    `written` takes the ids of those that were stored, so that a run that finds what an earlier run of the same call has
+    stored answers as the first time.
+    """
+    return (yield from _Intake(tx, queue, drafts, bounded=bounded, written=written).run())
 
 
 class _Intake:
     """One call: each draft is judged, in order, then what is new is written."""
 
-    def __init__(self, tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool) -> None:
+    def __init__(
+        self, tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool, written: set[str] | None
+    ) -> None:
         self._tx = tx
         self._queue = queue
         self._drafts = drafts
         self._bounded = bounded
+        self._written = set() if written is None else written
         self._room = queue.settings.depth_max
         self._there: dict[str, JobState] = {}
         self._answers: dict[int, Enqueued | JobError] = {}
@@ -99,12 +114,7 @@ class _Intake:
             yield "commit_strictly", ()
         elif sum(draft.unique_key is not None for draft in self._drafts) > 1:
             yield "take_turns", (self._queue.id,)
-        depth = None
-        for job_id, state, number in (yield "survey", (self._queue.id, listed(draft.id for draft in self._drafts))):
-            if job_id:
-                self._there[job_id] = JobState(state)
-            else:
-                depth = number
+        depth = yield from self._find_ids(self._drafts)
         if depth is None:
             raise JobQueueDoesNotExist(f"There is no job queue {self._queue.name!r} any more.")
         self._room -= depth
@@ -113,6 +123,35 @@ class _Intake:
         if keys:
             yield from self._find_keys(keys)
         self._by_unique_key = yield from self._find_unique(left)
+
+    def _find_ids(self, drafts: Iterable[JobDraft]) -> Script[int | None]:
+        """Find the jobs that have the ids of these drafts, refuse the drafts that mean other jobs, and return how many
+        jobs wait in the queue; None: there is no such queue.
+        """
+        depth = None
+        there: list[str] = []
+        purged: list[str] = []
+        ids = listed(draft.id for draft in drafts)
+        for job_id, state, number in (yield "survey", (self._queue.id, ids, self._tx.now_ms)):
+            if not job_id:
+                depth = number
+            elif state == _PURGED:
+                self._there[job_id] = JobState.CANCELLED
+                purged.append(job_id)
+            else:
+                self._there[job_id] = JobState(state)
+                there.append(job_id)
+        found: dict[str, bytes] = dict((yield "spent", (listed(purged), self._tx.now_ms))) if purged else {}
+        for first in range(0, len(there), COMPARED_AT_ONCE):
+            rows = yield "jobs_with_ids", (listed(there[first : first + COMPARED_AT_ONCE]),)
+            found |= {job_id: digest_job(*what) for job_id, *what, _ in rows}
+        for place, draft in enumerate(self._drafts if found else ()):
+            if draft.id in found and found[draft.id] != self._digest(draft):
+                self._answers[place] = JobExists()
+        return depth
+
+    def _digest(self, draft: JobDraft) -> bytes:
+        return digest_job(self._queue.name, draft.task, draft.tenant, draft.payload)
 
     def _find_keys(self, keys: Iterable[bytes]) -> Script[None]:
         arguments = (self._queue.id, listed(key.hex() for key in keys), self._tx.now_ms)
@@ -138,7 +177,12 @@ class _Intake:
             else Buckets(queue.settings, self._tx.now_ms, {})
         )
         for place, draft in enumerate(self._drafts):
-            if draft.id in self._there or draft.id in self._new:
+            if draft.id in self._there:
+                continue
+            first = self._new.get(draft.id)
+            if first is not None:
+                same = self._digest(draft) == self._digest(self._drafts[first])
+                self._answers[place] = Enqueued(draft.id, JobState.QUEUED, new=False) if same else JobExists()
                 continue
             answer = self._known(place, draft) or self._refusal(draft, buckets)
             if answer is not None:
@@ -187,7 +231,7 @@ class _Intake:
         rows = [
             (key.hex(), job_id, self._drafts[place].fingerprint.hex()) for key, (place, job_id) in self._keys.items()
         ]
-        expires_at_ms = now_ms + self._queue.settings.key_ttl_ms
+        expires_at_ms = now_ms + max(self._queue.settings.key_ttl_ms, REPEAT_WINDOW_MS)
         written = yield "insert_keys", (self._queue.id, listed(sorted(rows)), expires_at_ms, now_ms)
         lost = set(self._keys) - {bytes(row[0]) for row in written}
         if not lost:
@@ -244,6 +288,7 @@ class _Intake:
             if rows[draft.id][5] or state is JobState.SCHEDULED:
                 self._tx.wake(self._queue.id)
             self._there[draft.id] = state
+            self._written.add(draft.id)
         missing = [draft for draft in drafts if draft.id not in positions]
         for draft in missing:
             lane = self._record(draft, lanes)
@@ -299,12 +344,14 @@ class _Intake:
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:
         """Find the jobs that somebody else wrote meanwhile with the same id or unique key."""
-        rows = yield "survey", (self._queue.id, listed(draft.id for draft in missing))
-        self._there.update({job_id: JobState(state) for job_id, state, _ in rows if job_id})
+        yield from self._find_ids(missing)
         found = yield from self._find_unique(missing)
         for draft in missing:
             if draft.id in self._there:
-                del self._new[draft.id]
+                if self._new.pop(draft.id) in self._answers:
+                    # It is another job's, which no key of this call may stand for.
+                    del self._there[draft.id]
+                    yield from self._repoint(draft.id, None)
                 continue
             unique_key = _unique_key(draft)
             holder = None if unique_key is None else found.get(unique_key)
@@ -317,7 +364,7 @@ class _Intake:
         draft = self._drafts[place]
         answer = self._answers.get(place)
         if answer is None:
-            return Enqueued(draft.id, self._there[draft.id])
+            return Enqueued(draft.id, self._there[draft.id], new=draft.id in self._written)
         if not isinstance(answer, Enqueued) or answer.job_id not in self._ours:
             return answer
         # It stands for another draft of this call: for the job that became of that, or what stands in for it.

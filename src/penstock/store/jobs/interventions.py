@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.job import IN_FLIGHT, TERMINAL, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobStateConflict
+from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.store.jobs import reading
 from penstock.store.jobs.changes import Changes, load
 from penstock.store.jobs.due import lapse
+from penstock.store.jobs.events import OWN_ID
 from penstock.store.jobs.lanes import name_of, open_lanes
 from penstock.store.jobs.script import listed
 
@@ -20,12 +22,18 @@ if TYPE_CHECKING:
 
 
 def cancel(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Job | JobStateConflict]:
-    """Cancel a job, or ask its worker to stop. Who is refused is told so in the answer: what came due is kept."""
+    """Cancel a job, or ask its worker to stop. Who is refused is told so in the answer: what came due is kept.
+
+    `event_id` identifies the call. It names the event; or, if there was nothing to do and the caller has chosen it, it
+    is kept by itself.
+    """
     changes, job = yield from _load_one(tx, around, job_id)
     asked = job.state is JobState.RUNNING and job.cancel_requested
     conflict = None
-    if not (asked or job.state is JobState.CANCELLED or (yield from _was_done(job, event_id))):
-        if job.state in TERMINAL:
+    if not (yield from _was_done(tx, job, event_id)):
+        if asked or job.state is JobState.CANCELLED:
+            yield from _remember(tx, job, event_id)
+        elif job.state in TERMINAL:
             conflict = JobStateConflict(f"Job {job_id} is {job.state.label} already.")
         else:
             changes.cancel(job, event_id)
@@ -40,8 +48,10 @@ def retry(tx: Tx, around: Surroundings, job_id: str, event_id: str) -> Script[Jo
         yield "lock_queue", (queue_id,)
     changes, job = yield from _load_one(tx, around, job_id)
     conflict = None
-    if not (job.state is JobState.QUEUED or (yield from _was_done(job, event_id))):
-        if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
+    if not (yield from _was_done(tx, job, event_id)):
+        if job.state is JobState.QUEUED:
+            yield from _remember(tx, job, event_id)
+        elif job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
             conflict = JobStateConflict(f"Job {job_id} is {job.state.label}.")
         elif (yield from unique_key_taken(job)):
             conflict = JobStateConflict(f"Another job with the unique key of job {job_id} is not finished.")
@@ -82,6 +92,20 @@ def _load_one(tx: Tx, around: Surroundings, job_id: str) -> Script[tuple[Changes
     return changes, job
 
 
-def _was_done(job: JobRecord, event_id: str) -> Script[bool]:
-    """Tell whether an earlier run of the same call did it, and was committed after all; whatever came after that."""
-    return bool((yield "event_by_id", (job.position, event_id)))
+def _was_done(tx: Tx, job: JobRecord, event_id: str) -> Script[bool]:
+    """Return whether the same call was carried out before, be it by a run that was committed after all or because its
+    answer was lost; whatever came after that.
+    """
+    if (yield "event_by_id", (job.position, event_id)):
+        return True
+    return event_id.startswith(OWN_ID) and bool((yield "spent", (listed([_key(job, event_id)]), tx.now_ms)))
+
+
+def _remember(tx: Tx, job: JobRecord, event_id: str) -> Script[None]:
+    """Keep a call that had nothing to do: repeated after the job has moved on, it has nothing to do either."""
+    if event_id.startswith(OWN_ID):
+        yield "note_spent", (_key(job, event_id), None, tx.now_ms + REPEAT_WINDOW_MS)
+
+
+def _key(job: JobRecord, event_id: str) -> str:
+    return f"{job.position}{event_id}"

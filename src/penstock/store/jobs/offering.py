@@ -11,10 +11,13 @@ from penstock.domain.job import JobState, Move
 from penstock.store.job_port import Offers
 from penstock.store.jobs.breakers import WHOLE_QUEUE, breaker_of, lock_breakers, read_breakers, save_breakers
 from penstock.store.jobs.due import HELD_MS, give_effect
+from penstock.store.jobs.reading import within_bytes
 from penstock.store.jobs.rows import lane_of, offer_of
 from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.domain.job import Offer
     from penstock.domain.job_queue import BreakerPolicy, JobQueue
     from penstock.store.jobs.breakers import BreakerRecord
@@ -30,14 +33,14 @@ _DUE, _LATER, _SOONER, _NEXT = range(4)
 class Turn:
     """One call of offer: what it is asked for, and what it remembers should it be run again."""
 
-    def __init__(self, queue: JobQueue, count: int, worker: str, after: str) -> None:
+    def __init__(self, queue: JobQueue, count: int, worker: str, after: str, number: int | None = None) -> None:
         self.queue = queue
         self.count = count
         self.worker = worker
         self.after = after
         """The tenant that had its turn last, by then and, when it is over, by now."""
-        self.number = random.getrandbits(63)  # no secret
-        """Kept with what it takes, by which that is told from what others took."""
+        self.number = random.getrandbits(63) if number is None else number  # no secret
+        """Stored with each job taken, to recognise our own after an unknown commit, or in a repeat of the call."""
         self.taken: list[tuple[int, int]] = []
         """Positions and fences of what earlier runs took: theirs if they were committed after all."""
 
@@ -67,6 +70,28 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     if offers and len(looked.tenants) == TENANTS_MAX:
         instants.append(tx.now_ms)
     return Offers(offers, max(min(instants) - tx.now_ms, 0) if instants else None)
+
+
+def offer_again(tx: Tx, around: Surroundings, queues: Sequence[JobQueue], turn: int, count: int) -> Script[list[Offer]]:
+    """Offer anew what was offered in a turn and not accepted, under higher fences: what is said under the old ones, by
+    a request that is dead, changes nothing.
+    """
+    offers: list[Offer] = []
+    bytes_left = around.limits.offered_bytes_max
+    for queue in queues:
+        if len(offers) == count or bytes_left <= 0:
+            break
+        rows = yield "open_offers", (queue.id, turn, tx.now_ms, count - len(offers))
+        if not rows:
+            continue
+        if queue.settings.strict:
+            yield "commit_strictly", ()
+        positions, bytes_left = yield from within_bytes([position for (position,) in rows], bytes_left)
+        accept_by_ms = tx.now_ms + queue.settings.offer_ms
+        rows = yield "offer_again", (listed(positions), accept_by_ms)
+        rows.sort(key=_urgency)
+        offers += [offer_of(row, queue.name, queue.settings, accept_by_ms) for row in rows]
+    return offers
 
 
 class Looked(msgspec.Struct, gc=False):

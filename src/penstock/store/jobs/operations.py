@@ -8,7 +8,8 @@ import msgspec
 
 from penstock.domain.job import WAITING, JobState
 from penstock.domain.job_errors import OperationDoesNotExist
-from penstock.domain.limits import SECOND_MS
+from penstock.domain.job_request import digest_job
+from penstock.domain.limits import REPEAT_WINDOW_MS, SECOND_MS
 from penstock.domain.operation import JobFilter, Operation, OperationKind, OperationState
 from penstock.store.jobs import queues
 from penstock.store.jobs.changes import Changes, load
@@ -18,6 +19,8 @@ from penstock.store.jobs.removing import Doomed, remove
 from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.domain.job_queue import JobQueue
     from penstock.store.jobs.rows import JobRecord
     from penstock.store.jobs.script import Row, Script, Tx
@@ -57,6 +60,7 @@ class _Running(NamedTuple):
     done: int
     cursor: int
     last: int
+    at_most: int | None
 
     @property
     def states(self) -> list[JobState]:
@@ -80,14 +84,19 @@ class Asked(NamedTuple):
     queue: JobQueue
     wanted: JobFilter
     rate: int | None
+    limit: int | None
 
 
 def start(tx: Tx, around: Surroundings, asked: Asked) -> Script[Operation]:
     """Begin an operation on the jobs that there are now, or find the one of this id."""
     queue = yield from queues.keep(tx, asked.queue.name)
+    if (yield "spent", (listed([asked.id]), tx.now_ms)):
+        # It was about a queue of this name that was deleted.
+        raise OperationDoesNotExist(asked.id)
     wanted = _encode(msgspec.structs.replace(asked.wanted, queue=queue.name))
-    yield "insert_operation", (asked.id, queue.id, int(asked.kind), wanted, asked.rate, tx.now_ms)
-    yield "forget_operations", (queue.id, around.limits.operations_kept_per_queue_max, FORGOTTEN_MAX)
+    yield "insert_operation", (asked.id, queue.id, int(asked.kind), wanted, asked.rate, tx.now_ms, asked.limit)
+    kept = around.limits.operations_kept_per_queue_max
+    yield "forget_operations", (queue.id, kept, FORGOTTEN_MAX, tx.now_ms - REPEAT_WINDOW_MS)
     return (yield from find(tx, asked.id))
 
 
@@ -119,10 +128,8 @@ def advance(tx: Tx, around: Surroundings) -> Script[int | None]:
     for row in taken:
         if left <= 0:
             break
-        operation_id, queue_id, kind, wanted, rate, done, cursor, last = row
-        running = _Running(
-            operation_id, queue_id, OperationKind(kind), _decode_filter(wanted), rate, done, cursor, last
-        )
+        operation_id, queue_id, kind, wanted, *rest = row
+        running = _Running(operation_id, queue_id, OperationKind(kind), _decode_filter(wanted), *rest)
         left -= yield from _step(tx, around, running, left)
     [(next_at_ms,)] = yield "next_operation", ()
     if next_at_ms is None:
@@ -136,6 +143,8 @@ def advance(tx: Tx, around: Surroundings) -> Script[int | None]:
 def _step(tx: Tx, around: Surroundings, running: _Running, jobs_max: int) -> Script[int]:
     """Do one step, and say to how many jobs."""
     count = jobs_max if running.rate is None else min(jobs_max, max(1, running.rate // STEPS_PER_SECOND))
+    if running.at_most is not None:
+        count = min(count, running.at_most - running.done)
     ahead = yield from _ahead(tx, around, running, count)
     if running.kind is OperationKind.REQUEUE and (yield "finished_unique", (listed(ahead.job_ids),)):
         # Nobody else may enqueue their unique keys meanwhile. Before the jobs are locked, as those who enqueue do it.
@@ -147,7 +156,7 @@ def _step(tx: Tx, around: Surroundings, running: _Running, jobs_max: int) -> Scr
         yield from _purge(tx, changes, meant)
     else:
         meant = yield from _requeue(changes, running, meant)
-    finished = ahead.cursor >= running.last
+    finished = ahead.cursor >= running.last or running.done + len(meant) == running.at_most
     pause_ms = 0 if running.rate is None else -(-len(meant) * SECOND_MS // running.rate)
     yield (
         "advance_operation",
@@ -193,7 +202,21 @@ def _purge(tx: Tx, changes: Changes, jobs: list[JobRecord]) -> Script[None]:
         # Who follows its events finds it gone.
         tx.changed.add(job.id)
     yield from changes.save()
-    yield from remove([Doomed(job.position, job.id, job.attempts + job.events) for job in jobs])
+    spent = yield from _remember(tx, jobs)
+    yield from remove([Doomed(job.position, job.id, job.attempts + job.events) for job in jobs], spent)
+
+
+def _remember(tx: Tx, jobs: list[JobRecord]) -> Script[set[str]]:
+    """Keep the ids of jobs that may still be enqueued by a repeat, and return them."""
+    young = [job.id for job in jobs if job.enqueued_at > tx.now_ms - REPEAT_WINDOW_MS]
+    rows = (yield "jobs_with_ids", (listed(young),)) if young else []
+    spent: list[Sequence[object]] = [
+        (job_id, digest_job(queue, task, tenant, payload), enqueued_at_ms + REPEAT_WINDOW_MS)
+        for job_id, queue, task, tenant, payload, enqueued_at_ms in rows
+    ]
+    if spent:
+        yield "note_spent", spent
+    return set(young)
 
 
 def _requeue(changes: Changes, running: _Running, jobs: list[JobRecord]) -> Script[list[JobRecord]]:
@@ -217,13 +240,14 @@ def _requeue(changes: Changes, running: _Running, jobs: list[JobRecord]) -> Scri
 
 
 def _operation(row: Row) -> Operation:
-    operation_id, kind, queue, wanted, rate, state, done, started_at_ms, ended_at_ms = row
+    operation_id, kind, queue, wanted, rate, state, done, started_at_ms, ended_at_ms, limit = row
     return Operation(
         id=operation_id,
         kind=OperationKind(kind),
         queue=queue,
         wanted=_decode_filter(wanted),
         rate=rate,
+        limit=limit,
         state=OperationState(state),
         done=done,
         started_at_ms=started_at_ms,

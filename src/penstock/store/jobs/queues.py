@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobQueueDoesNotExist, JobStateConflict
 from penstock.domain.job_queue import JobCounts, JobQueue
+from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.store.jobs.lanes import lock_lanes_by_key, save_lanes
+from penstock.store.jobs.script import listed
 from penstock.store.jobs.settings import decode_settings, encode_settings
 
 if TYPE_CHECKING:
@@ -48,13 +50,22 @@ def page(_tx: Tx, after: str, limit: int) -> Script[list[JobQueue]]:
     return [queue_of(row) for row in rows]
 
 
-def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: bool | None) -> Script[JobQueue | None]:  # noqa: FBT001 # Named by the port.
-    """Change a queue, unless it was changed by somebody else."""
+def save(
+    tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, *, paused: bool | None, call: str | None
+) -> Script[JobQueue | None]:
+    """Change a queue, unless it was changed by somebody else; or find that this call did so before."""
+    if call is not None and (yield from _was_done(tx, call)):
+        return (yield from _present(queue))
     settings = queue.settings if settings is None else settings
     paused = queue.paused if paused is None else paused
     rows = yield "save_queue", (queue.id, queue.revision, encode_settings(settings), int(paused))
     if not rows:
-        return (yield from _saved_before(queue, settings, paused=paused))
+        now = yield from _present(queue)
+        # A repetition finds the queue as it was to be. Or it waited for its first try, and others came between.
+        found_done = now.revision == queue.revision + 1 and now.settings == settings and now.paused == paused
+        return now if found_done or (call is not None and (yield from _was_done(tx, call))) else None
+    if call is not None:
+        yield "note_spent", (call, None, tx.now_ms + REPEAT_WINDOW_MS)
     if settings is not queue.settings:
         yield from _widen(tx, queue, settings)
     if not paused:
@@ -76,17 +87,19 @@ def _widen(tx: Tx, queue: JobQueue, settings: JobQueueSettings) -> Script[None]:
         yield from save_lanes(tx, lanes)
 
 
-def _saved_before(queue: JobQueue, settings: JobQueueSettings, *, paused: bool) -> Script[JobQueue | None]:
-    """Tell a repetition, which finds the queue as it was to be, from a change by somebody else."""
+def _was_done(tx: Tx, call: str) -> Script[bool]:
+    return bool((yield "spent", (listed([call]), tx.now_ms)))
+
+
+def _present(queue: JobQueue) -> Script[JobQueue]:
+    """Read a queue as it is now."""
     rows = yield "queue_numbered", (queue.id,)
     if not rows:
         raise _missing(queue.name)
-    now = queue_of(rows[0])
-    repeated = now.revision == queue.revision + 1 and now.settings == settings and now.paused == paused
-    return now if repeated else None
+    return queue_of(rows[0])
 
 
-def delete(_tx: Tx, queue: JobQueue) -> Script[None]:
+def delete(tx: Tx, queue: JobQueue) -> Script[None]:
     """Delete a queue that nothing is left of. Its keys, lanes and buckets go with the sweeper."""
     found = yield "queue_to_delete", (queue.id,)
     if not found:
@@ -94,6 +107,7 @@ def delete(_tx: Tx, queue: JobQueue) -> Script[None]:
     [(use,)] = yield "queue_in_use", (queue.id,)
     if use is not None:
         raise JobStateConflict(f"The job queue {queue.name!r} still has {use}.")
+    yield "note_spent_operations", (queue.id, tx.now_ms - REPEAT_WINDOW_MS, tx.now_ms + REPEAT_WINDOW_MS)
     for statement in ("delete_queue", "delete_queue_counts", "delete_queue_breakers", "delete_queue_operations"):
         yield statement, (queue.id,)
 

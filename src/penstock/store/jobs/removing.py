@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.store.jobs.script import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from penstock.store.jobs.script import Script
 
@@ -35,14 +35,17 @@ class Doomed(NamedTuple):
         return 1 if self.leaves_details else 1 + self.details
 
 
-def remove(jobs: Sequence[Doomed]) -> Script[bool]:
-    """Remove jobs, and say whether they leave something behind. Counting them, and leaving lanes, is the caller's."""
+def remove(jobs: Sequence[Doomed], spent: Collection[str] = ()) -> Script[bool]:
+    """Remove jobs, and say whether they leave something behind. Counting them, and leaving lanes, is the caller's.
+
+    The idempotency keys of those whose ids are `spent` are kept: who repeats a request must not enqueue its job again.
+    """
     if not jobs:
         return False
     positions = listed([job.position for job in jobs])
     for statement in ("remove_jobs", "remove_contents", "remove_tags"):
         yield statement, (positions,)
-    yield "remove_keys", (listed([job.id for job in jobs]),)
+    yield "remove_keys", (listed([job.id for job in jobs if job.id not in spent]),)
     few = listed([job.position for job in jobs if not job.leaves_details])
     for statement in ("remove_attempts", "remove_events"):
         yield statement, (few,)

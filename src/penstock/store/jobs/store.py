@@ -25,6 +25,7 @@ from penstock.store.jobs import (
     schedules,
     sweeping,
 )
+from penstock.store.jobs.events import OWN_ID
 from penstock.store.jobs.gathering import Gathering
 from penstock.store.jobs.surroundings import Surroundings
 
@@ -120,11 +121,15 @@ class ScriptedJobs:
         return await self._runner.run("list_queues", partial(queues.page, after=after, limit=limit))
 
     async def save_queue(
-        self, queue: JobQueue, *, settings: JobQueueSettings | None = None, paused: bool | None = None
+        self,
+        queue: JobQueue,
+        *,
+        settings: JobQueueSettings | None = None,
+        paused: bool | None = None,
+        call: str | None = None,
     ) -> JobQueue | None:
-        saved = await self._runner.run(
-            "save_queue", partial(queues.save, queue=queue, settings=settings, paused=paused)
-        )
+        body = partial(queues.save, queue=queue, settings=settings, paused=paused, call=call)
+        saved = await self._runner.run("save_queue", body)
         return None if saved is None else self._know(saved)
 
     async def delete_queue(self, queue: JobQueue) -> None:
@@ -139,9 +144,11 @@ class ScriptedJobs:
     async def enqueue(self, queue: JobQueue, drafts: Sequence[JobDraft]) -> list[Enqueued | JobError]:
         return await self._intake(queue).call(drafts)
 
-    async def offer(self, queue: JobQueue, *, count: int, worker: str) -> Offers:
+    async def offer(self, queue: JobQueue, *, count: int, worker: str, turn: int | None = None) -> Offers:
+        # Offers of a turn are one call's own, so it does not share them with others of its worker.
+        taking = self._outlet(queue, worker).call if turn is None else partial(self._take, queue, worker, turn)
         # In a task of its own: who is cancelled gets no offers, but some may have been made.
-        task = asyncio.ensure_future(self._outlet(queue, worker).call([None] * count))
+        task = asyncio.ensure_future(taking([None] * count))
         try:
             taken = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -158,16 +165,23 @@ class ScriptedJobs:
             if len(self._outlets) >= QUEUES_CACHED_MAX:
                 self._outlets = {key: outlet for key, outlet in self._outlets.items() if not outlet.idle}
 
-            async def take(places: list[None]) -> list[Offer | int | None]:
-                turn = offering.Turn(queue, len(places), worker, self._turns.get(queue.id, ""))
-                made = await self._runner.run("offer", partial(offering.offer, around=self._around, turn=turn))
-                if len(self._turns) >= QUEUES_CACHED_MAX:
-                    self._turns.clear()
-                self._turns[queue.id] = turn.after
-                return [*made.offers, *[made.next_in_ms] * (len(places) - len(made.offers))]
-
+            take = partial(self._take, queue, worker, None)
             outlet = self._outlets[key] = Gathering(take, width=self._runner.width)
         return outlet
+
+    async def _take(
+        self, queue: JobQueue, worker: str, number: int | None, places: list[None]
+    ) -> list[Offer | int | None]:
+        turn = offering.Turn(queue, len(places), worker, self._turns.get(queue.id, ""), number)
+        made = await self._runner.run("offer", partial(offering.offer, around=self._around, turn=turn))
+        if len(self._turns) >= QUEUES_CACHED_MAX:
+            self._turns.clear()
+        self._turns[queue.id] = turn.after
+        return [*made.offers, *[made.next_in_ms] * (len(places) - len(made.offers))]
+
+    async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:
+        body = partial(offering.offer_again, around=self._around, queues=queues, turn=turn, count=count)
+        return await self._runner.run("offer_again", body)
 
     async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:
         return await self._reports.call(reports)
@@ -181,7 +195,8 @@ class ScriptedJobs:
                 self._intakes = {key: intake for key, intake in self._intakes.items() if not intake.idle}
 
             async def enqueue(drafts: list[JobDraft]) -> list[Enqueued | JobError]:
-                return await self._runner.run("enqueue", partial(enqueueing.enqueue, queue=queue, drafts=drafts))
+                body = partial(enqueueing.enqueue, queue=queue, drafts=drafts, written=set())
+                return await self._runner.run("enqueue", body)
 
             intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width, size_of=_draft_size)
         return intake
@@ -195,15 +210,19 @@ class ScriptedJobs:
     async def _report(self, reports: list[Report]) -> list[Reported | JobError]:
         return await self._runner.run("report", partial(reporting.report, around=self._around, reports=reports))
 
-    async def cancel(self, job_id: str) -> Job:
-        event_id = self._around.ids.new_id()
+    async def cancel(self, job_id: str, *, call: str | None = None) -> Job:
+        event_id = self._event_id(call)
         body = partial(interventions.cancel, around=self._around, job_id=job_id, event_id=event_id)
         return _unless_refused(await self._runner.run("cancel", body))
 
-    async def retry(self, job_id: str) -> Job:
-        event_id = self._around.ids.new_id()
+    async def retry(self, job_id: str, *, call: str | None = None) -> Job:
+        event_id = self._event_id(call)
         body = partial(interventions.retry, around=self._around, job_id=job_id, event_id=event_id)
         return _unless_refused(await self._runner.run("retry", body))
+
+    def _event_id(self, call: str | None) -> str:
+        """Name the event of a call that somebody repeats by what identifies it; no worker can publish one so named."""
+        return self._around.ids.new_id() if call is None else OWN_ID + call
 
     async def advance(self) -> int | None:
         return await self._runner.run("advance", partial(due.advance, around=self._around))
@@ -308,9 +327,15 @@ class ScriptedJobs:
     # -- operations -------------------------------------------------------------------------------
 
     async def start_operation(
-        self, operation_id: str, kind: OperationKind, queue: JobQueue, wanted: JobFilter, rate: int | None
+        self,
+        operation_id: str,
+        kind: OperationKind,
+        queue: JobQueue,
+        wanted: JobFilter,
+        rate: int | None,
+        limit: int | None = None,
     ) -> Operation:
-        asked = operations.Asked(operation_id, kind, queue, wanted, rate)
+        asked = operations.Asked(operation_id, kind, queue, wanted, rate, limit)
         return await self._runner.run("start_operation", partial(operations.start, around=self._around, asked=asked))
 
     async def operation(self, operation_id: str) -> Operation:

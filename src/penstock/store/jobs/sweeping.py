@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.domain.job import JobState
-from penstock.domain.limits import DAY_MS
+from penstock.domain.limits import DAY_MS, REPEAT_WINDOW_MS
 from penstock.store.jobs.removing import Doomed, remove, remove_rest
 from penstock.store.jobs.settings import decode_settings
 
@@ -67,6 +67,7 @@ def sweep(tx: Tx, around: Surroundings, progress: Progress) -> Script[bool]:
         ("delete_closed_breakers", ()),
         ("delete_full_buckets", (tx.now_ms * 1_000,)),
         ("delete_old_operations", (tx.now_ms - OPERATIONS_KEPT_MS,)),
+        ("delete_spent", (tx.now_ms,)),
     ):
         if not bounds.reached:
             removed = yield statement, (*until, bounds.rows)
@@ -102,6 +103,8 @@ def _past_retention(
 ) -> Script[bool]:
     """Remove finished jobs of one queue and state, and say whether there may be more."""
     kept_ms = settings.dead_retention_ms if state is JobState.DEAD else settings.retention_ms
+    # Who repeats a call whose answer was lost has to find the job that it was about.
+    kept_ms = max(kept_ms, REPEAT_WINDOW_MS)
     mark = progress.marks.get((queue_id, state), (0, 0))
     # Each takes two rows at least, its own and that of its content.
     rows_max = max(1, bounds.rows // 2)

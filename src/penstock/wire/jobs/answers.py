@@ -42,7 +42,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queue: str
     state: State
     replayed: bool = False
-    """The idempotency key stood for this job already."""
+    """The job was there already: it has the id that you chose, or the idempotency key stood for it."""
     duplicate: bool = False
     """An unfinished job had the unique key already: this one."""
     result: Raw | UnsetType = UNSET
@@ -253,6 +253,7 @@ class OperationView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     done: int
     rate: int | None
+    limit: int | None
     started_at_ms: int
     ended_at_ms: int | None
 

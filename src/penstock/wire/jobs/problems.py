@@ -32,6 +32,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 PROBLEMS: dict[type[PenstockError], Kind] = {
     job_errors.JobDoesNotExist: Kind(404, "job-not-found", "There is no such job"),
+    job_errors.JobExists: Kind(409, "job-exists", "Another job has this id"),
     job_errors.JobQueueDoesNotExist: Kind(404, "queue-not-found", "There is no such queue"),
     job_errors.JobQueueExists: Kind(409, "queue-exists", "The queue exists with other settings"),
     job_errors.JobQueueChanged: Kind(409, "queue-changed", "The queue was changed meanwhile"),

@@ -21,6 +21,7 @@ COUNT_MAX = 2**31 - 1
 
 QueueName = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX, pattern="^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Name = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX)]
+JobId = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
 MaybeEmptyName = Annotated[str, Meta(max_length=LENGTH_MAX)]
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Wait = Annotated[int, Meta(ge=0, le=YEAR_MS)]
@@ -72,8 +73,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class NewJob(Job, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to be enqueued. `idempotency_key` is for batches; a single job may have it in a header instead."""
+    """A job to be enqueued. Sent again with the same `id`, a UUID of your choice, it is not enqueued again.
 
+    `idempotency_key` is for batches; a single job may have it in a header instead.
+    """
+
+    id: JobId | None = None
     queue: QueueName
     delay_ms: Wait = 0
     run_at_ms: Instant | None = None
@@ -100,24 +105,37 @@ class LooseJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     task: Name = "default"
     delay_ms: Wait = 0
     tenant: MaybeEmptyName = ""
+    id: JobId | None = None
 
 
 class Dequeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker wants: up to `count` jobs at once, of these queues, waiting up to `wait_ms` for the first.
 
-    On a stream `count` is the credit: how many jobs the worker may have at the same time.
+    On a stream `count` is the credit: how many jobs the worker may have at the same time. If the answer was lost or the
+    stream broke, the same request with the same `request_id` is first offered what is left of the first one's offers.
     """
 
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=16)]
     worker: MaybeEmptyName = ""
     count: Annotated[int, Meta(ge=1, le=500)] = 1
     wait_ms: Annotated[int, Meta(ge=0, le=60 * SECOND_MS)] = 0
+    request_id: Name | None = None
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much more credit, or with a negative number less, a stream is to have from now on."""
+    """How much more credit, or with a negative number less, a stream is to have from now on.
+
+    With a `request_id`, once, however often it is sent.
+    """
 
     add: Annotated[int, Meta(ge=-500, le=500)]
+    request_id: Name | None = None
+
+
+class Intervention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cancellation or a retry. With a `request_id` it takes effect once, however often it is sent."""
+
+    request_id: Name | None = None
 
 
 # -- reports --------------------------------------------------------------------------------------
@@ -205,12 +223,15 @@ class ReportTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An event of a running job. The same `id` again is the same event, told again."""
+    """An event of a running job. The same `id` again is the same event, told again. `request_id` is another name for it:
+    give one of them.
+    """
 
     token: str
     kind: Name
     data: Raw = msgspec.field(default_factory=_null)
     id: Name | None = None
+    request_id: Name | None = None
 
 
 # -- queues ---------------------------------------------------------------------------------------
@@ -289,8 +310,17 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     revision: Count | None = None
 
 
+class QueuePatch(QueueChange, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """New values of some settings of a queue. With a `request_id` they are set once, however often this is sent."""
+
+    request_id: Name | None = None
+
+
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs of a queue are meant, how many of them a second, and whether they are only to be counted."""
+    """Which jobs of a queue are meant, how many of them a second, and whether they are only to be counted.
+
+    The same selection again with the same `request_id` is the same operation.
+    """
 
     task: Name | None = None
     tenant: MaybeEmptyName | None = None
@@ -300,13 +330,19 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     enqueued_before_ms: Instant | None = None
     rate: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     dry_run: bool = False
+    request_id: Name | None = None
 
 
 class LooseRequeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead jobs to queue again: one, or all of a queue."""
+    """Which dead jobs to queue again: one, or all of a queue, or its oldest up to `limit`.
+
+    The same again with the same `request_id` takes effect once.
+    """
 
     id: str | None = None
     queue: QueueName = "default"
+    limit: Count | None = None
+    request_id: Name | None = None
 
 
 # -- schedules ------------------------------------------------------------------------------------
@@ -339,6 +375,7 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
             tenant=job.tenant,
             trace=trace,
             correlation_id=correlation_id,
+            id=job.id,
         )
     concurrency = job.concurrency
     new = job if isinstance(job, NewJob) else None
@@ -359,4 +396,5 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
         trace=trace,
         correlation_id=correlation_id,
         idempotency_key=None if new is None else new.idempotency_key,
+        id=None if new is None else new.id,
     )

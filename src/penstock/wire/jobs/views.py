@@ -142,6 +142,7 @@ def operation_view(operation: Operation) -> OperationView:
         state=operation.state.label,
         done=operation.done,
         rate=operation.rate,
+        limit=operation.limit,
         started_at_ms=operation.started_at_ms,
         ended_at_ms=operation.ended_at_ms,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.domain.errors import PenstockError, StoreUnavailable
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import (
     IdempotencyKeyBusy,
@@ -20,7 +20,7 @@ from penstock.domain.job_errors import (
     JobTooLarge,
 )
 from penstock.domain.job_request import JobRequest
-from penstock.domain.limits import Limits
+from penstock.domain.limits import HOUR_MS, Limits
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.enqueueing import Stored
 from penstock.engine.jobs.jobs import Jobs
@@ -62,11 +62,11 @@ async def test_a_cached_result_is_given_without_asking_the_store(jobs: Jobs, fai
 
 
 async def test_a_cached_result_is_forgotten_with_its_key(jobs: Jobs, clock: ManualClock) -> None:
-    await make_queue(jobs, key_ttl_ms=10_000)
+    await make_queue(jobs, key_ttl_ms=HOUR_MS)
     first = await enqueue(jobs, idempotency_key="once")
     await finish(jobs, b"7")
     assert (await enqueue(jobs, idempotency_key="once")).result == b"7"
-    await clock.advance(seconds=10)
+    await clock.advance(ms=HOUR_MS)
     assert (await enqueue(jobs, idempotency_key="once")).job_id != first.job_id
 
 
@@ -217,7 +217,7 @@ async def test_two_hundred_enqueues_with_one_key_make_one_job(jobs: Jobs) -> Non
 async def test_two_hundred_enqueues_with_one_key_on_two_nodes_make_one_job(
     home: Home, store: Store, jobs: Jobs, clock: ManualClock
 ) -> None:
-    other = Engine(await home.open(), clock=clock, ids=RandomIds(), limits=Limits()).jobs
+    other = Engine(await home.open(), clock=clock, ids=OrderedIds(), limits=Limits()).jobs
     await make_queue(jobs)
     outcomes = await asyncio.gather(
         *(enqueue(node, idempotency_key="one") for _ in range(100) for node in (jobs, other)), return_exceptions=True

@@ -11,6 +11,7 @@ from penstock.domain.job import Failure, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueChanged, JobQueueExists, ScheduleInvalid
 from penstock.domain.job_queue import JobQueueSettings
 from penstock.domain.job_request import JobRequest
+from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.domain.operation import JobFilter, OperationState
 from penstock.domain.retry import RetryPolicy
 from penstock.engine.engine import Engine
@@ -92,7 +93,7 @@ async def test_waiting_jobs_are_purged_as_an_operation(jobs: Jobs, clock: Manual
 
 
 async def test_finished_jobs_are_forgotten_after_their_retention(jobs: Jobs, clock: ManualClock) -> None:
-    await make_queue(jobs, retention_ms=60_000)
+    await make_queue(jobs, retention_ms=REPEAT_WINDOW_MS)
     await enqueue(jobs)
     job_id = await finish(jobs)
     assert (await jobs.looking.job(job_id)).state is JobState.SUCCEEDED

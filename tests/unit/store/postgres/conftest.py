@@ -9,7 +9,7 @@ import pytest
 
 from penstock.domain.clock import Clock, SystemClock
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.store.postgres import PostgresStore
 from tests.support.postgres import PostgresServer
@@ -45,7 +45,7 @@ async def open_node(postgres_server: PostgresServer, database: str) -> AsyncIter
         node = await PostgresStore.open(
             postgres_server.dsn(database),
             clock=SystemClock() if clock is None else clock,
-            ids=RandomIds(),
+            ids=OrderedIds(),
             limits=Limits() if limits is None else limits,
             failpoints=Failpoints() if failpoints is None else failpoints,
         )

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.domain.clock import SystemClock
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.store.port import Store
 from penstock.store.postgres import PostgresStore
@@ -30,7 +30,7 @@ async def way(postgres_server: PostgresServer) -> AsyncIterator[SeverableWay]:
 @pytest.fixture
 async def store(way: SeverableWay, database: str) -> AsyncIterator[Store]:
     store = await PostgresStore.open(
-        way.dsn(database), clock=SystemClock(), ids=RandomIds(), limits=Limits(), failpoints=Failpoints()
+        way.dsn(database), clock=SystemClock(), ids=OrderedIds(), limits=Limits(), failpoints=Failpoints()
     )
     yield store
     await store.close()

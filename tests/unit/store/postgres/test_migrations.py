@@ -10,7 +10,7 @@ import pytest
 from penstock.domain.clock import SystemClock
 from penstock.domain.errors import StoreIncompatible, StoreUnavailable, StoreUrlInvalid
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.domain.queue import QueueAttributes
 from penstock.store.postgres import PostgresStore
@@ -79,7 +79,7 @@ async def test_an_address_that_makes_no_sense_is_refused() -> None:
         await PostgresStore.open(
             "postgresql://localhost:port/",
             clock=SystemClock(),
-            ids=RandomIds(),
+            ids=OrderedIds(),
             limits=Limits(),
             failpoints=Failpoints(),
         )
@@ -116,6 +116,20 @@ async def test_lanes_that_tenants_shared_are_split(
     await old_jobs.check_split(await open_node())
     breakers = "string_agg(concat(shared, tenant, key, failures), ',' ORDER BY shared, tenant)"
     assert postgres_server.psql(f"SELECT {breakers} FROM penstock.job_breaker", database) == "0ak3,0bk3,12"
+
+
+async def test_jobs_of_an_older_store_may_be_enqueued_and_purged_again(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    older = [number for number in scripts() if number < 13]
+    postgres_server.psql(BEGIN, database)
+    for number in older:
+        if number == 9:
+            postgres_server.psql(";".join(old_jobs.statements("penstock.", r"'\x{}'")), database)
+        postgres_server.psql(scripts()[number][1], database)
+        postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
+    postgres_server.psql(old_jobs.old_operation("penstock."), database)
+    await old_jobs.check_repeats(await open_node())
 
 
 async def test_messages_of_an_older_store_come_in_the_order_of_this_one(

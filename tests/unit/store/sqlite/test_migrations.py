@@ -164,6 +164,22 @@ async def test_a_refusal_lets_go_of_the_file(path: Path, open_store: OpenStore) 
     await open_store()
 
 
+async def test_jobs_of_an_older_store_may_be_enqueued_and_purged_again(path: Path, open_store: OpenStore) -> None:
+    db = apsw.Connection(str(path))
+    before = MIGRATIONS.index("schema_8.sql")
+    for name in MIGRATIONS[:3]:
+        db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
+    for statement in old_jobs.statements("", "x'{}'"):
+        db.execute(statement)
+    for name in MIGRATIONS[3:before]:
+        db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
+    db.execute(old_jobs.old_operation(""))
+    db.pragma("application_id", APPLICATION_ID)
+    db.pragma("user_version", before)
+    db.close()
+    await old_jobs.check_repeats(await open_store())
+
+
 async def test_lanes_that_tenants_shared_are_split(path: Path, open_store: OpenStore) -> None:
     db = apsw.Connection(str(path))
     for name in MIGRATIONS[:3]:

@@ -12,7 +12,8 @@ SELECT id FROM penstock.job_queue WHERE id = $1
 FOR NO KEY UPDATE -- [postgres]
 
 -- :survey
--- The queue, which nobody can delete from now on, with how many jobs wait in it; and jobs that have these ids already.
+-- The queue, which nobody can delete from now on, with how many jobs wait in it; jobs that have these ids already; and,
+-- with 0 for their state, ids of jobs that were purged.
 WITH queue AS (
     SELECT id FROM penstock.job_queue WHERE id = $1
     FOR KEY SHARE -- [postgres]
@@ -24,10 +25,18 @@ UNION ALL
 SELECT id, state, 0 FROM penstock.job
 WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($2 AS jsonb)))) -- [postgres]
 WHERE id IN (SELECT value FROM json_each($2)) -- [sqlite]
+UNION ALL
+SELECT key, 0, 0 FROM penstock.job_spent
+WHERE key = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($2 AS jsonb)))) -- [postgres]
+WHERE key IN (SELECT value FROM json_each($2)) -- [sqlite]
+    AND expires_at > CAST($3 AS bigint)
 
 -- :known_keys
-SELECT k.key, k.fingerprint, k.job_id, j.state
-FROM penstock.job_key k LEFT JOIN penstock.job j ON j.id = k.job_id
+-- A job that was purged lately counts as cancelled (8).
+SELECT k.key, k.fingerprint, k.job_id, coalesce(j.state, CASE WHEN s.key IS NOT NULL THEN 8 END)
+FROM penstock.job_key k
+LEFT JOIN penstock.job j ON j.id = k.job_id
+LEFT JOIN penstock.job_spent s ON s.key = k.job_id AND s.expires_at > $3
 WHERE k.queue_id = $1 AND k.expires_at > $3
     AND k.key = ANY (ARRAY(SELECT decode(jsonb_array_elements_text(CAST($2 AS jsonb)), 'hex'))) -- [postgres]
     AND k.key IN (SELECT unhex(value) FROM json_each($2)) -- [sqlite]

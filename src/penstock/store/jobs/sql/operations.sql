@@ -2,25 +2,25 @@
 
 -- :insert_operation
 INSERT INTO penstock.job_operation
-    (id, queue_id, kind, wanted, rate, state, done, cursor, last, next_at, started_at)
+    (id, queue_id, kind, wanted, rate, state, done, cursor, last, next_at, started_at, at_most)
 VALUES
-    ($1, $2, $3, $4, $5, 0, 0, 0, (SELECT coalesce(max(position), 0) FROM penstock.job), $6, $6)
+    ($1, $2, $3, $4, $5, 0, 0, 0, (SELECT coalesce(max(position), 0) FROM penstock.job), $6, $6, $7)
 ON CONFLICT (id) DO NOTHING
 
 -- :forget_operations
--- Those of a queue that have ended, but for the newest.
-DELETE FROM penstock.job_operation WHERE ended_at IS NOT NULL AND id IN (
+-- Those of a queue that have ended, but for the newest, and for those that may still be asked for again.
+DELETE FROM penstock.job_operation WHERE ended_at IS NOT NULL AND started_at <= $4 AND id IN (
     SELECT id FROM penstock.job_operation WHERE queue_id = $1 ORDER BY started_at DESC, id DESC LIMIT $3 OFFSET $2
 )
 
 -- :operation_by_id
-SELECT o.id, o.kind, q.name, o.wanted, o.rate, o.state, o.done, o.started_at, o.ended_at
+SELECT o.id, o.kind, q.name, o.wanted, o.rate, o.state, o.done, o.started_at, o.ended_at, o.at_most
 FROM penstock.job_operation AS o
 INNER JOIN penstock.job_queue AS q ON q.id = o.queue_id
 WHERE o.id = $1
 
 -- :operations_of
-SELECT o.id, o.kind, q.name, o.wanted, o.rate, o.state, o.done, o.started_at, o.ended_at
+SELECT o.id, o.kind, q.name, o.wanted, o.rate, o.state, o.done, o.started_at, o.ended_at, o.at_most
 FROM penstock.job_operation AS o
 INNER JOIN penstock.job_queue AS q ON q.id = o.queue_id
 WHERE o.queue_id = $1 ORDER BY o.started_at DESC, o.id DESC LIMIT $2
@@ -29,7 +29,7 @@ WHERE o.queue_id = $1 ORDER BY o.started_at DESC, o.id DESC LIMIT $2
 UPDATE penstock.job_operation SET state = 2, next_at = NULL, ended_at = $2 WHERE id = $1 AND state = 0
 
 -- :due_operations
-SELECT id, queue_id, kind, wanted, rate, done, cursor, last FROM penstock.job_operation
+SELECT id, queue_id, kind, wanted, rate, done, cursor, last, at_most FROM penstock.job_operation
 WHERE next_at <= $1 ORDER BY next_at LIMIT $2
 FOR UPDATE SKIP LOCKED -- [postgres]
 
