@@ -41,6 +41,8 @@ class ModelJob:
     queue: JobQueue
     state: JobState
     due_at_ms: int | None
+    due_since_ms: int
+    """Since when it has been due, if it is; being offered or released makes no difference."""
     attempts: int = 0
     failures: int = 0
     losses: int = 0
@@ -117,7 +119,7 @@ class JobModel:
             [job] = holders
         else:
             due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
-            job = ModelJob(draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms)
+            job = ModelJob(draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms, self.now_ms)
             self.jobs.append(job)
         if key is not None:
             self._keys[queue.id, key] = (self.now_ms + queue.settings.key_ttl_ms, draft.fingerprint, job)
@@ -180,7 +182,7 @@ class JobModel:
         return sum(one.state is JobState.QUEUED or one.state in IN_FLIGHT for one in same) > lane.width
 
     def _urgency(self, job: ModelJob) -> tuple[int, int]:
-        return -job.draft.priority, self.jobs.index(job)
+        return job.due_since_ms - job.draft.priority * job.queue.settings.aging_ms, self.jobs.index(job)
 
     # -- what comes due ---------------------------------------------------------------------------
 
@@ -189,6 +191,8 @@ class JobModel:
         if job.due_at_ms is None or job.due_at_ms > self.now_ms:
             return
         if job.state is not JobState.RUNNING:
+            if job.state is not JobState.OFFERED:
+                job.due_since_ms = job.due_at_ms
             job.state, job.due_at_ms = JobState.QUEUED, None
             return
         assert job.times_out_at_ms is not None
@@ -322,6 +326,8 @@ class JobModel:
                 return False
             job.failures = job.losses = 0
             job.cancel_requested, job.finished_at_ms = False, None
+        if job.state is not JobState.QUEUED:
+            job.due_since_ms = self.now_ms if job.due_at_ms is None else min(job.due_at_ms, self.now_ms)
         job.state, job.due_at_ms = JobState.QUEUED, None
         return True
 

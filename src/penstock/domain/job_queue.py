@@ -50,6 +50,11 @@ class JobQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For the whole queue, and for each concurrency key by itself."""
     lanes: dict[str, LaneSettings] = {}
     """By concurrency key. The width of any other key is what its first unfinished job asked for."""
+    aging_ms: int = MINUTE_MS
+    """How much longer a job has to be due to go before one of the same tenant with a priority higher by one.
+
+    It counts for jobs that become due later. At 0 priorities make no difference.
+    """
     offer_ms: int = 10 * SECOND_MS
     """How long a worker has to accept."""
     lease_ms: int = 30 * SECOND_MS

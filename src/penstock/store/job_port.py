@@ -211,7 +211,7 @@ class JobStore(Protocol):
     async def offer(self, queue: JobQueue, *, count: int, worker: str) -> Offers:
         """Offer up to `count` jobs that are due to one worker. Never waits.
 
-        Tenants take turns; within a tenant the more urgent come first, then the older. A lane lets as many go as it is
+        Tenants take turns; within a tenant they come in the order of *due instant − priority × `aging_ms`*, then of enqueueing. A lane lets as many go as it is
         wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
         """
 

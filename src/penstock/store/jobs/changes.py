@@ -12,7 +12,7 @@ from penstock.store.job_port import FAILED_FOR_NOW, FAILED_PERMANENTLY, TIMED_OU
 from penstock.store.jobs.breakers import Breakers
 from penstock.store.jobs.events import note_event
 from penstock.store.jobs.lanes import LaneRecord, lock_lanes_of, save_lanes
-from penstock.store.jobs.rows import NOTHING, JobRecord, encode_failure
+from penstock.store.jobs.rows import NOTHING, JobRecord, encode_failure, rank_of
 from penstock.store.jobs.script import Overtaken, listed
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Changes:
     def come_due(self, job: JobRecord) -> None:
         """A delay or a backoff is over."""
         self._move(job, Move.COME_DUE)
+        self._line_up(job)
         self._queue(job)
 
     def unpark(self, job: JobRecord) -> None:
@@ -198,6 +199,7 @@ class Changes:
                 self._lanes[job.lane_id].expect()
                 self._reorder(job)
         self._move(job, Move.RETRY)
+        self._line_up(job)
         self._queue(job)
         self._tell(job, "job.retried", event_id=event_id)
 
@@ -235,7 +237,7 @@ class Changes:
             if rows:
                 yield name, rows
         if self._jobs:
-            yield "save_job", [(*_columns(job), self._tx.now_ms) for job in self._jobs.values()]
+            yield "save_job", [(*_columns(job), self._tx.now_ms, job.rank) for job in self._jobs.values()]
         yield from save_lanes(self._tx, self._lanes.values())
         yield from self._breakers.save(self._tx)
 
@@ -258,6 +260,11 @@ class Changes:
         else:
             self._lanes[job.lane_id].changed = True
         self._jobs[job.position] = job
+
+    def _line_up(self, job: JobRecord) -> None:
+        """Give it a new place in line. What is only given back, offered or running, keeps the place it had."""
+        due_at_ms = self._tx.now_ms if job.due_at is None else min(job.due_at, self._tx.now_ms)
+        job.rank = rank_of(job.priority, due_at_ms, job.settings)
 
     def _wait(self, job: JobRecord, due_at_ms: int) -> None:
         """It is not due before that; in an ordered lane it keeps its place, unless one before it came back."""

@@ -20,7 +20,7 @@ from penstock.domain.limits import SECOND_MS
 from penstock.store.job_port import ENQUEUED, Enqueued
 from penstock.store.jobs.lanes import LaneName, LaneRecord, name_of, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
-from penstock.store.jobs.rows import JobOptions, encode_options
+from penstock.store.jobs.rows import JobOptions, encode_options, rank_of
 from penstock.store.jobs.script import Overtaken, listed
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 QUEUE_FULL_MS = SECOND_MS
 """When to try again at a full queue: nobody knows how soon there will be room."""
 
-_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None]
-"""What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key."""
+_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None, int]
+"""What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key,
+rank.
+"""
 
 
 _UniqueKey = tuple[str, str]
@@ -295,6 +297,7 @@ class _Intake:
             None if lane is None else lane.id,
             int(in_lane),
             draft.unique_key,
+            rank_of(draft.priority, now_ms, self._queue.settings),
         )
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:

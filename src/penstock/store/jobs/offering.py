@@ -60,7 +60,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     tx.count(queue.id, JobState.OFFERED, len(rows))
     if rows:
         tx.note(Move.OFFER, len(rows))
-    offers += [offer_of(row, queue.name, queue.settings, accept_by_ms) for row in rows]
+    offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms) for row in rows]
     # Of several callers together some may get none, even if others do: what comes next is for them.
     instants = [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
     instants += [one.accept_by_ms for one in offers]
@@ -176,4 +176,4 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
 
 
 def _urgency(row: Row) -> tuple[int, int]:
-    return -row[4], row[0]
+    return row[-1], row[0]

@@ -57,6 +57,7 @@ class JobRecord:
         "priority",
         "queue",
         "queue_id",
+        "rank",
         "ready",
         "settings",
         "state",
@@ -123,6 +124,8 @@ class JobRecord:
         self.state = JobState(state)
         self.options = _decode_options(options)
         self.settings = decode_settings(settings)
+        self.rank: int | None = None
+        """Its new place in line, if it came due in this transaction."""
 
     @property
     def retry(self) -> RetryPolicy:
@@ -138,6 +141,11 @@ class JobRecord:
     def ordered(self) -> bool:
         """Whether it belongs to a lane that keeps its order."""
         return self.options.lane is not None and self.options.lane.ordered
+
+
+def rank_of(priority: int, due_at_ms: int, settings: JobQueueSettings) -> int:
+    """The place in line of a job that came due at this instant: the lowest goes first."""
+    return due_at_ms - priority * settings.aging_ms
 
 
 RECORD_COLUMNS = 26

@@ -247,6 +247,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retry: Retry | UnsetType = UNSET
     breaker: Breaker | UnsetType | None = UNSET
     lanes: Annotated[dict[Name, LaneSetting], Meta(max_length=100)] | UnsetType = UNSET
+    aging_ms: Annotated[int, Meta(ge=0, le=DAY_MS)] | UnsetType = UNSET
     offer_ms: Annotated[int, Meta(ge=100, le=HOUR_MS)] | UnsetType = UNSET
     lease_ms: Annotated[int, Meta(ge=1_000, le=DAY_MS)] | UnsetType = UNSET
     timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | UnsetType = UNSET

@@ -38,7 +38,8 @@ UPDATE penstock.job SET state = $2, ready = $3, due_at = $4, lane_id = $5, in_la
         WHEN CAST($2 AS smallint) <> 2 OR state IN (2, 3) THEN queued_at
         WHEN state IN (1, 5) AND due_at < $16 THEN due_at
         ELSE $16
-    END
+    END,
+    rank = coalesce(CAST($17 AS bigint), rank)
 WHERE position = $1
 
 -- :save_result
@@ -108,7 +109,7 @@ UNION ALL SELECT 3, due_at, NULL, '' FROM (
 -- :take
 WITH next AS MATERIALIZED (
     SELECT position FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND tenant = $2
-    ORDER BY priority DESC, position LIMIT $3
+    ORDER BY rank, position LIMIT $3
     FOR UPDATE SKIP LOCKED -- [postgres]
 )
 UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5, turn = $6
@@ -116,7 +117,8 @@ FROM next WHERE job.position = next.position
 RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued_at, job.fence, job.attempts, job.failures, job.losses,
     job.lane_id,
     (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
-    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position)
+    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
+    job.rank
 
 -- :taken_before
 -- What an earlier run of the same turn took: $1 are positions and fences. If that run was rolled back, somebody else may

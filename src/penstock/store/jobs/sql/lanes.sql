@@ -69,7 +69,7 @@ RETURNING job.ready
 WITH next AS (
     SELECT position FROM penstock.job
     WHERE lane_id = $1 AND in_lane = 0 AND ready = 0 AND state = 2 AND finished_at IS NULL
-    ORDER BY priority DESC, position LIMIT $2
+    ORDER BY rank, position LIMIT $2
     FOR UPDATE -- [postgres]
 )
 UPDATE penstock.job SET in_lane = 1, ready = 1
