@@ -26,6 +26,8 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     name_length_max: int = 200
     """Of queues, tasks, tenants, keys, tags and workers."""
     tags_max: int = 20
+    tasks_max: int = 500
+    """How many tasks a worker may name that it takes."""
     delay_ms_max: int = 365 * DAY_MS
     lane_width_max: int = 10_000
     list_page_max: int = 500

@@ -13,6 +13,8 @@ from penstock.domain.job_errors import JobInvalid, JobTooLarge
 from penstock.domain.retry import RetryPolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.domain.job_limits import JobLimits
 
 DIGEST_BYTES = 32
@@ -62,6 +64,15 @@ def check_range(field: str, value: int, low: int, high: int) -> None:
     """Raise `JobInvalid` unless `value` is from `low` to `high`."""
     if not low <= value <= high:
         raise JobInvalid(f"{field} is a whole number from {low} to {high}, and not {value}.", field)
+
+
+def check_tasks(tasks: Sequence[str], limits: JobLimits) -> tuple[str, ...]:
+    """Return the tasks that a worker takes, each once and in one order, or raise `JobInvalid`."""
+    if len(tasks) > limits.tasks_max:
+        raise JobInvalid(f"A worker names at most {limits.tasks_max} tasks.", "tasks")
+    for task in tasks:
+        check_name("tasks", task, limits)
+    return tuple(sorted(set(tasks)))
 
 
 def check_size(field: str, size_bytes: int, bytes_max: int) -> None:

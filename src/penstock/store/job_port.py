@@ -208,8 +208,8 @@ class JobStore(Protocol):
         enqueue at the same time may together go beyond the bound by what they have in flight.
         """
 
-    async def offer(self, queue: JobQueue, *, count: int, worker: str) -> Offers:
-        """Offer up to `count` jobs that are due to one worker. Never waits.
+    async def offer(self, queue: JobQueue, *, count: int, worker: str, tasks: tuple[str, ...] = ()) -> Offers:
+        """Offer up to `count` jobs that are due, of these tasks if any are named, to one worker. Never waits.
 
         Tenants take turns; within a tenant they come in the order of *due instant − priority × `aging_ms`*, then of enqueueing. A lane lets as many go as it is
         wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.

@@ -11,8 +11,9 @@ from penstock.domain.clock import from_wall_ms
 from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
-from penstock.domain.job_request import check_name, check_range
+from penstock.domain.job_request import check_name, check_range, check_tasks
 from penstock.engine.jobs.bell import Bell
+from penstock.engine.jobs.offering import Wanted
 from penstock.store.job_port import Heartbeat, LeaseState, Release
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class OfferStream:
     that the worker still takes jobs; after one, a single job is offered at a time until the worker accepts.
     """
 
-    def __init__(self, name: str, streams: Streams, queues: Sequence[str], worker: str, credit: int) -> None:
+    def __init__(self, name: str, streams: Streams, queues: Sequence[str], wanted: Wanted, credit: int) -> None:
         self.name = name
         self.credit = credit
         self.held_back = False
         self._streams = streams
         self._queues = queues
-        self._worker = worker
+        self._wanted = wanted
         self._slots: dict[Lease, _Slot] = {}
         self._past: dict[Lease, int] = {}
         """Leases that took up slots, and on which the worker may still report, here or elsewhere: when each ends."""
@@ -104,7 +105,7 @@ class OfferStream:
             await self._bell.wait(self._streams.clock, until_ms)
             return []
         offering = self._streams.offering
-        return self._take(await offering.wait(self._queues, room=self.room, worker=self._worker, until_ms=until_ms))
+        return self._take(await offering.wait(self._queues, room=self.room, wanted=self._wanted, until_ms=until_ms))
 
     def add_credit(self, number: int) -> None:
         """Change the credit, which is a sign of life. Less than is taken means that nothing is offered until enough
@@ -238,7 +239,7 @@ class OfferStream:
             self._streams.silences += 1
             _log.warning(
                 "Worker %r let an offer or a lease lapse. Its stream %s is offered nothing until it is heard from",
-                self._worker,
+                self._wanted.worker,
                 self.name,
             )
 
@@ -272,14 +273,17 @@ class Streams:
         """How many streams are held back."""
         return sum(stream.held_back for stream in self._streams.values())
 
-    def open(self, queues: Sequence[str], *, credit: int, worker: str = "") -> OfferStream:
-        """Begin a stream. Whoever opens it closes it, however it ends."""
+    def open(
+        self, queues: Sequence[str], *, credit: int, worker: str = "", tasks: Sequence[str] = ()
+    ) -> OfferStream:
+        """Begin a stream, of jobs of these tasks if any are named. Whoever opens it closes it, however it ends."""
         check_range("count", credit, 0, self.limits.offers_max)
         if worker:
             check_name("worker", worker, self.limits)
+        wanted = Wanted(worker, check_tasks(tasks, self.limits))
         if len(self._streams) >= self.limits.streams_max:
             raise OverLimit(f"There are {self.limits.streams_max} streams already, and no more may be opened here.")
-        stream = OfferStream(self._ids.new_id(), self, list(queues), worker, credit)
+        stream = OfferStream(self._ids.new_id(), self, list(queues), wanted, credit)
         self._streams[stream.name] = stream
         return stream
 

@@ -155,7 +155,9 @@ class WorkRoutes:
         if NDJSON in call.request.headers.get("accept", ""):
             return await self._stream(call, wanted)
         offering = self._jobs.offering
-        offers = await offering.poll(wanted.queues, count=wanted.count, worker=wanted.worker, wait_ms=wanted.wait_ms)
+        offers = await offering.poll(
+            wanted.queues, count=wanted.count, worker=wanted.worker, wait_ms=wanted.wait_ms, tasks=wanted.tasks
+        )
         encode = self._tokens.encode
         answer = answer_json(
             OffersView(offers=[offer_view(offer, encode(offer.lease)) for offer in offers], drain=self._jobs.draining)
@@ -173,7 +175,9 @@ class WorkRoutes:
         # What is wrong is told while there is still a status to tell it with.
         for name in wanted.queues:
             await self._jobs.queues.find_or_create(name)
-        stream = self._jobs.streams.open(wanted.queues, credit=wanted.count, worker=wanted.worker)
+        stream = self._jobs.streams.open(
+            wanted.queues, credit=wanted.count, worker=wanted.worker, tasks=wanted.tasks
+        )
 
         def offered(offers: list[Offer]) -> None:
             self._observer.offered(offers, wanted.worker, call.request.headers)

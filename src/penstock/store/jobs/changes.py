@@ -11,6 +11,7 @@ from penstock.domain.retry import backoff_ms
 from penstock.store.job_port import FAILED_FOR_NOW, FAILED_PERMANENTLY, TIMED_OUT, Reported
 from penstock.store.jobs.breakers import Breakers
 from penstock.store.jobs.events import note_event
+from penstock.store.jobs.gates import GATED, READY
 from penstock.store.jobs.lanes import LaneRecord, lock_lanes_of, save_lanes
 from penstock.store.jobs.rows import NOTHING, JobRecord, encode_failure, rank_of
 from penstock.store.jobs.script import Overtaken, listed
@@ -142,6 +143,7 @@ class Changes:
 
     def give_back(self, job: JobRecord) -> None:
         """Its offer is over."""
+        self._refund(job)
         self._move(job, Move.RETURN)
         self._reorder(job)
         self._queue(job)
@@ -186,6 +188,8 @@ class Changes:
             self._jobs[job.position] = job
             self._tell(job, "job.cancel_requested", event_id=event_id)
             return
+        if job.state is JobState.OFFERED:
+            self._refund(job)
         self._move(job, Move.CANCEL)
         self._finish(job)
         self._tell(job, "job.cancelled", event_id=event_id)
@@ -255,11 +259,21 @@ class Changes:
         job.due_at = job.times_out_at = None
         job.worker = ""
         if job.lane_id is None or job.in_lane:
-            job.ready = 1
+            job.ready = READY
+            if job.options.gate is not None:
+                job.ready = GATED
+                self._tx.gates.add((job.queue_id, job.options.gate))
             self._tx.wake(job.queue_id)
         else:
             self._lanes[job.lane_id].changed = True
         self._jobs[job.position] = job
+
+    def _refund(self, job: JobRecord) -> None:
+        """It is offered and does not start: others may start instead."""
+        if job.options.gate is not None:
+            assert job.due_at is not None
+            self._tx.refund(job.queue_id, job.options.gate, job.due_at)
+            self._tx.wake(job.queue_id)
 
     def _line_up(self, job: JobRecord) -> None:
         """Give it a new place in line. What is only given back, offered or running, keeps the place it had."""

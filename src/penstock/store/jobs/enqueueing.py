@@ -18,6 +18,7 @@ from penstock.domain.job_errors import (
 )
 from penstock.domain.limits import SECOND_MS
 from penstock.store.job_port import ENQUEUED, Enqueued
+from penstock.store.jobs.gates import GATED, READY, gate_of
 from penstock.store.jobs.lanes import LaneName, LaneRecord, name_of, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
 from penstock.store.jobs.rows import JobOptions, encode_options, rank_of
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 QUEUE_FULL_MS = SECOND_MS
 """When to try again at a full queue: nobody knows how soon there will be room."""
 
-_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None, int]
+_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None, int, str | None]
 """What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key,
-rank.
+rank, gate.
 """
 
 
@@ -238,7 +239,7 @@ class _Intake:
             position = positions.get(draft.id)
             if position is None:
                 continue
-            contents.append((position, draft.payload, _options(draft, self._lane(draft))))
+            contents.append((position, draft.payload, _options(draft, self._lane(draft), rows[draft.id][11])))
             tags += [(tag, position) for tag in dict.fromkeys(draft.tags)]
             state = JobState(rows[draft.id][4])
             self._tx.count(self._queue.id, state, 1)
@@ -286,18 +287,25 @@ class _Intake:
                 in_lane = lane.join()
             else:
                 lane.expect()
+        gate = gate_of(draft, self._queue.settings)
+        ready = 0
+        if due and (lane is None or in_lane):
+            ready = READY if gate is None else GATED
+        if ready == GATED and gate is not None:
+            self._tx.gates.add((self._queue.id, gate))
         return (
             draft.id,
             draft.task,
             draft.tenant,
             draft.priority,
             int(JobState.QUEUED if due else JobState.SCHEDULED),
-            int(due and (lane is None or in_lane)),
+            ready,
             None if due else due_at_ms,
             None if lane is None else lane.id,
             int(in_lane),
             draft.unique_key,
             rank_of(draft.priority, now_ms, self._queue.settings),
+            gate,
         )
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:
@@ -346,7 +354,7 @@ def _unique_key(draft: JobDraft) -> _UniqueKey | None:
     return None if draft.unique_key is None else (draft.tenant, draft.unique_key)
 
 
-def _options(draft: JobDraft, lane: Lane | None) -> bytes:
+def _options(draft: JobDraft, lane: Lane | None, gate: str | None) -> bytes:
     options = JobOptions(
         timeout_ms=draft.timeout_ms,
         retry=draft.retry,
@@ -354,5 +362,7 @@ def _options(draft: JobDraft, lane: Lane | None) -> bytes:
         tags=draft.tags,
         trace=draft.trace,
         correlation_id=draft.correlation_id,
+        start_rate=draft.start_rate,
+        gate=gate,
     )
     return encode_options(options)

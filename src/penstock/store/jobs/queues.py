@@ -57,6 +57,8 @@ def save(tx: Tx, queue: JobQueue, settings: JobQueueSettings | None, paused: boo
         return (yield from _saved_before(queue, settings, paused=paused))
     if settings is not queue.settings:
         yield from _widen(tx, queue, settings)
+        if queue.settings.start_rates or settings.start_rates:
+            yield "rearm_gates", (queue.id,)
     if not paused:
         # It may have been paused, or a breaker may have gone: whoever waits has a look.
         by_state = yield from _by_state(queue)
@@ -94,7 +96,7 @@ def delete(_tx: Tx, queue: JobQueue) -> Script[None]:
     [(use,)] = yield "queue_in_use", (queue.id,)
     if use is not None:
         raise JobStateConflict(f"The job queue {queue.name!r} still has {use}.")
-    for statement in ("delete_queue", "delete_queue_counts", "delete_queue_breakers", "delete_queue_operations"):
+    for statement in ("delete_queue", "delete_queue_counts", "delete_queue_breakers", "delete_queue_gates", "delete_queue_operations"):
         yield statement, (queue.id,)
 
 

@@ -17,15 +17,16 @@ ALTER TABLE job ADD COLUMN gate TEXT;
 CREATE INDEX job_gated ON job (queue_id, gate, task, rank, position) WHERE ready = 2;
 
 -- A gate is a token bucket: the instant, in microseconds, at which it is full again, and its rate, as the interval between tokens
--- and how many it holds, unless that is not known yet. `charged_until` is when the offers end that took tokens last. `next_at`
--- is when to look whether somebody who waits may go; NULL if nobody waits.
+-- and how many it holds, unless that is not known yet. `charged_until` is when the offers end that took tokens last, and
+-- `charged_us` what each of them took. `next_at` is when to look whether somebody who waits may go; NULL if nobody waits.
 CREATE TABLE job_gate (
     queue_id INTEGER NOT NULL,
     gate TEXT NOT NULL,
     interval_us INTEGER,
     burst INTEGER,
-    full_at_us INTEGER NOT NULL,
-    charged_until INTEGER NOT NULL,
+    full_at_us INTEGER NOT NULL DEFAULT 0,
+    charged_until INTEGER NOT NULL DEFAULT 0,
+    charged_us INTEGER NOT NULL DEFAULT 0,
     next_at INTEGER,
     PRIMARY KEY (queue_id, gate)
 ) STRICT, WITHOUT ROWID;

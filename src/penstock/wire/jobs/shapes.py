@@ -105,13 +105,15 @@ class LooseJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Dequeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker wants: up to `count` jobs at once, of these queues, waiting up to `wait_ms` for the first.
 
-    On a stream `count` is the credit: how many jobs the worker may have at the same time.
+    With `tasks` only jobs of these tasks are offered. On a stream `count` is the credit: how many jobs the worker may
+    have at the same time.
     """
 
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=16)]
     worker: MaybeEmptyName = ""
     count: Annotated[int, Meta(ge=1, le=500)] = 1
     wait_ms: Annotated[int, Meta(ge=0, le=60 * SECOND_MS)] = 0
+    tasks: Annotated[list[Name], Meta(min_length=1, max_length=500)] = []
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

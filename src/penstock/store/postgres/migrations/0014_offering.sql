@@ -19,15 +19,16 @@ CREATE INDEX job_held ON penstock.job (lane_id, in_lane, rank, position) WHERE l
 CREATE INDEX job_gated ON penstock.job (queue_id, gate, task, rank, position) WHERE ready = 2;
 
 -- A gate is a token bucket: the instant, in microseconds, at which it is full again, and its rate, as the interval between tokens
--- and how many it holds, unless that is not known yet. `charged_until` is when the offers end that took tokens last. `next_at`
--- is when to look whether somebody who waits may go; NULL if nobody waits.
+-- and how many it holds, unless that is not known yet. `charged_until` is when the offers end that took tokens last, and
+-- `charged_us` what each of them took. `next_at` is when to look whether somebody who waits may go; NULL if nobody waits.
 CREATE TABLE penstock.job_gate (
     queue_id bigint NOT NULL,
     gate text COLLATE "C" NOT NULL,
     interval_us bigint,
     burst int,
-    full_at_us bigint NOT NULL,
-    charged_until bigint NOT NULL,
+    full_at_us bigint NOT NULL DEFAULT 0,
+    charged_until bigint NOT NULL DEFAULT 0,
+    charged_us bigint NOT NULL DEFAULT 0,
     next_at bigint,
     PRIMARY KEY (queue_id, gate)
 );
