@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease, Offer
+from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease, Offer, OnDuplicate
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_queue import JobQueue, JobQueueSettings, LaneSettings
 from penstock.domain.limits import Limits
@@ -67,6 +67,7 @@ drafts = st.fixed_dictionaries(
         "priority": st.sampled_from((4, 4, 4, 9, 0)),
         "delay_ms": st.sampled_from((0, 0, 0, 3_000)),
         "unique_key": st.sampled_from((None, None, None, "u")),
+        "on_duplicate": st.sampled_from(OnDuplicate),
         "timeout_ms": st.sampled_from((None, None, 6_000)),
         "retry": st.sampled_from((None, None, RetryPolicy(attempts_max=1, losses_max=1))),
     }

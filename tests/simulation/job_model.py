@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState, Lease, Offer
+from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState, Lease, Offer, OnDuplicate
 from penstock.domain.job_errors import (
     IdempotencyKeyNeeded,
     IdempotencyKeyReused,
@@ -85,6 +85,10 @@ class ModelJob:
         return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts)
 
 
+_Answer = tuple[ModelJob, bool, bool, str | None]
+"""The job, whether it is new, whether another draft's unique key found it, and the job that it replaced."""
+
+
 class JobModel:
     """All jobs, in the order of enqueueing."""
 
@@ -103,27 +107,33 @@ class JobModel:
             for answer in answers
         ]
 
-    def _enqueue(self, queue: JobQueue, draft: JobDraft) -> tuple[ModelJob, bool, bool] | type[JobError]:
+    def _enqueue(self, queue: JobQueue, draft: JobDraft) -> _Answer | type[JobError]:
         key = draft.idempotency_key
         if key is not None:
             expires_at_ms, fingerprint, found = self._keys.get((queue.id, key), (0, b"", None))
             if found is not None and expires_at_ms > self.now_ms:
-                return (found, False, False) if fingerprint == draft.fingerprint else IdempotencyKeyReused
+                return (found, False, False, None) if fingerprint == draft.fingerprint else IdempotencyKeyReused
         elif queue.settings.strict:
             return IdempotencyKeyNeeded
         mine = [job for job in self.jobs if job.queue.id == queue.id]
         holders = [job for job in mine if job.unfinished and _same_unique_key(job.draft, draft)]
-        if not holders and sum(job.state in WAITING for job in mine) >= queue.settings.depth_max:
+        replaced = None
+        if holders and draft.on_duplicate is OnDuplicate.REPLACE and holders[0].state in WAITING:
+            [replaced], holders = holders, []
+        waiting = sum(job.state in WAITING for job in mine) - (replaced is not None)
+        if not holders and waiting >= queue.settings.depth_max:
             return JobRefused
         if holders:
             [job] = holders
         else:
+            if replaced is not None:
+                self._finish(replaced, JobState.CANCELLED)
             due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
             job = ModelJob(draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms, self.now_ms)
             self.jobs.append(job)
         if key is not None:
             self._keys[queue.id, key] = (self.now_ms + queue.settings.key_ttl_ms, draft.fingerprint, job)
-        return job, not holders, bool(holders)
+        return job, not holders, bool(holders), None if replaced is None else replaced.draft.id
 
     # -- offering ---------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     state: JobState
     new: bool = True
     by_unique_key: bool = False
+    replaced: str | None = None
+    """The job with its unique key that was cancelled for it."""
 
 
 class Offers(msgspec.Struct, frozen=True, gc=False):
@@ -203,7 +205,8 @@ class JobStore(Protocol):
 
         In this order: a job of that id is there already (a repetition): answered as the first time. A known, unexpired
         idempotency key: the job it stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict
-        queue: `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one. The bound and the rates:
+        queue: `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one, or if it waits and the
+        draft is to replace it, it is cancelled and the draft judged without it. The bound and the rates:
         `JobRefused`; what is refused takes no token. On a strict queue bounds and rates are exact; otherwise nodes that
         enqueue at the same time may together go beyond the bound by what they have in flight.
         """

@@ -181,8 +181,8 @@ class Changes:
 
     # -- what somebody asks for -------------------------------------------------------------------
 
-    def cancel(self, job: JobRecord, event_id: str | None = None) -> None:
-        """Cancel it at once, or ask its worker to stop."""
+    def cancel(self, job: JobRecord, event_id: str | None = None, data: dict[str, object] | None = None) -> None:
+        """Cancel it at once, or ask its worker to stop. `data` goes into the event."""
         if job.state is JobState.RUNNING:
             job.cancel_requested = 1
             self._jobs[job.position] = job
@@ -192,7 +192,7 @@ class Changes:
             self._refund(job)
         self._move(job, Move.CANCEL)
         self._finish(job)
-        self._tell(job, "job.cancelled", event_id=event_id)
+        self._tell(job, "job.cancelled", data, event_id)
 
     def retry(self, job: JobRecord, event_id: str | None = None) -> None:
         """Queue it again: with fresh budgets if it was finished. Its lane is locked."""

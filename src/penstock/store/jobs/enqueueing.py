@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import JobState
+from penstock.domain.job import TERMINAL, WAITING, JobState, OnDuplicate
 from penstock.domain.job_errors import (
     IdempotencyKeyBusy,
     IdempotencyKeyNeeded,
@@ -21,6 +21,7 @@ from penstock.store.job_port import ENQUEUED, Enqueued
 from penstock.store.jobs.gates import GATED, READY, gate_of
 from penstock.store.jobs.lanes import LaneName, LaneRecord, name_of, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
+from penstock.store.jobs.replacing import Replaceable, lock_replaceable, stretches
 from penstock.store.jobs.rows import JobOptions, encode_options, rank_of
 from penstock.store.jobs.script import Overtaken, listed
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.domain.job import JobDraft, Lane
     from penstock.domain.job_queue import JobQueue
     from penstock.store.jobs.script import Script, Tx
+    from penstock.store.jobs.surroundings import Surroundings
 
 QUEUE_FULL_MS = SECOND_MS
 """When to try again at a full queue: nobody knows how soon there will be room."""
@@ -52,18 +54,53 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     fingerprint: bytes = b""
 
 
+Replaced = dict[str, str]
+"""By the ids of new jobs, those of the jobs that they replace."""
+
+
 def enqueue(
-    tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool = True
+    tx: Tx,
+    around: Surroundings,
+    queue: JobQueue,
+    drafts: Sequence[JobDraft],
+    replaced: Replaced,
+    *,
+    bounded: bool = True,
 ) -> Script[list[Enqueued | JobError]]:
-    """Store jobs. Not `bounded`, as when a schedule fires, neither the bound nor rates apply, and no key is needed."""
-    return (yield from _Intake(tx, queue, drafts, bounded=bounded).run())
+    """Store jobs. Not `bounded`, as when a schedule fires, neither the bound nor rates apply, and no key is needed.
+
+    `replaced` is kept by the caller, so that a run after a commit of which nobody knew can answer the same.
+    """
+    answers: list[Enqueued | JobError] = []
+    for stretch in stretches(drafts):
+        intake = _Intake(tx, around, queue, stretch, replaced, bounded=bounded)
+        answers += yield from intake.run()
+    gone = {answer.replaced for answer in answers if isinstance(answer, Enqueued)}
+    return [
+        msgspec.structs.replace(answer, state=JobState.CANCELLED)
+        if isinstance(answer, Enqueued) and answer.job_id in gone
+        else answer
+        for answer in answers
+    ]
 
 
 class _Intake:
-    """One call: each draft is judged, in order, then what is new is written."""
+    """One stretch of drafts: each is judged, in order, then what is new is written."""
 
-    def __init__(self, tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        around: Surroundings,
+        queue: JobQueue,
+        drafts: Sequence[JobDraft],
+        replaced: Replaced,
+        *,
+        bounded: bool,
+    ) -> None:
         self._tx = tx
+        self._around = around
+        self._replaced = replaced
+        self._replaceable = Replaceable()
         self._queue = queue
         self._drafts = drafts
         self._bounded = bounded
@@ -116,6 +153,19 @@ class _Intake:
         if keys:
             yield from self._find_keys(keys)
         self._by_unique_key = yield from self._find_unique(left)
+        yield from self._lock_replaceable(left)
+
+    def _lock_replaceable(self, drafts: Iterable[JobDraft]) -> Script[None]:
+        """Lock the jobs that drafts are to replace, and see again where they are."""
+        wanted = {_unique_key(draft) for draft in drafts if draft.on_duplicate is OnDuplicate.REPLACE}
+        found = {key: holder.job_id for key, holder in self._by_unique_key.items() if key in wanted}
+        self._replaceable = yield from lock_replaceable(self._tx, self._around, sorted(found.values()))
+        for key, job_id in found.items():
+            state = self._replaceable.state(job_id)
+            if state is None or state in TERMINAL:
+                del self._by_unique_key[key]
+            else:
+                self._by_unique_key[key] = Holder(job_id, state)
 
     def _find_keys(self, keys: Iterable[bytes]) -> Script[None]:
         arguments = (self._queue.id, listed(key.hex() for key in keys), self._tx.now_ms)
@@ -143,12 +193,22 @@ class _Intake:
         for place, draft in enumerate(self._drafts):
             if draft.id in self._there or draft.id in self._new:
                 continue
-            answer = self._known(place, draft) or self._refusal(draft, buckets)
+            self._replaced.pop(draft.id, None)
+            held = self._held(draft)
+            replaced = None
+            if draft.on_duplicate is OnDuplicate.REPLACE and held is not None and self._replaceable.waits(held.job_id):
+                # It makes way, and room.
+                held, replaced = None, held
+                self._room += 1
+            answer = self._known(place, draft, held) or self._refusal(draft, buckets)
             if answer is not None:
+                self._room -= replaced is not None
                 self._answers[place] = answer
                 continue
             self._room -= 1
             self._new[draft.id] = place
+            if replaced is not None:
+                self._replaced[draft.id] = replaced.job_id
             if draft.idempotency_key is not None:
                 self._by_key[draft.idempotency_key] = Holder(draft.id, None, draft.fingerprint)
                 self._keys[draft.idempotency_key] = (place, draft.id)
@@ -157,15 +217,18 @@ class _Intake:
                 self._by_unique_key[unique_key] = Holder(draft.id, None)
         return buckets
 
-    def _known(self, place: int, draft: JobDraft) -> Enqueued | JobError | None:
+    def _held(self, draft: JobDraft) -> Holder | None:
+        """Find the job that has the unique key of a draft."""
+        unique_key = _unique_key(draft)
+        return None if unique_key is None else self._by_unique_key.get(unique_key)
+
+    def _known(self, place: int, draft: JobDraft, holder: Holder | None) -> Enqueued | JobError | None:
         """Answer for a draft that stands for a job that is there already, or cannot be judged without a key."""
         key = draft.idempotency_key
         if key is not None and key in self._by_key:
             return _replayed(self._by_key[key], draft)
         if key is None and self._bounded and self._queue.settings.strict:
             return IdempotencyKeyNeeded(f"The queue {self._queue.name!r} takes no job without an idempotency key.")
-        unique_key = _unique_key(draft)
-        holder = None if unique_key is None else self._by_unique_key.get(unique_key)
         if holder is None:
             return None
         if key is not None:
@@ -228,6 +291,9 @@ class _Intake:
     def _insert(self) -> Script[None]:
         """Write the jobs, after their lanes are locked: so the order of a lane is that of its jobs' positions."""
         drafts = [self._drafts[place] for place in self._new.values()]
+        yield from self._replaceable.cancel(
+            (draft.id, self._replaced[draft.id]) for draft in drafts if draft.id in self._replaced
+        )
         wanted = [(name_of(own, draft.tenant), own.width) for draft in drafts if (own := self._lane(draft)) is not None]
         lanes = (yield from open_lanes(self._queue.id, wanted)) if wanted else {}
         rows = {draft.id: self._row(draft, lanes) for draft in drafts}
@@ -321,6 +387,8 @@ class _Intake:
             holder = None if unique_key is None else found.get(unique_key)
             if holder is None:
                 raise Overtaken(f"The job with the unique key of {draft.id} was finished meanwhile.")
+            if draft.on_duplicate is OnDuplicate.REPLACE and holder.state in WAITING:
+                raise Overtaken(f"A job that {draft.id} is to replace was enqueued meanwhile.")
             self._replace(draft, self._new[draft.id], holder, _found(holder, by_unique_key=True))
             yield from self._repoint(draft.id, holder)
 
@@ -328,7 +396,7 @@ class _Intake:
         draft = self._drafts[place]
         answer = self._answers.get(place)
         if answer is None:
-            return Enqueued(draft.id, self._there[draft.id])
+            return Enqueued(draft.id, self._there[draft.id], replaced=self._replaced.get(draft.id))
         if not isinstance(answer, Enqueued) or answer.job_id not in self._ours:
             return answer
         # It stands for another draft of this call: for the job that became of that, or what stands in for it.

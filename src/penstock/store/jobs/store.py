@@ -177,7 +177,8 @@ class ScriptedJobs:
                 self._intakes = {key: intake for key, intake in self._intakes.items() if not intake.idle}
 
             async def enqueue(drafts: list[JobDraft]) -> list[Enqueued | JobError]:
-                return await self._runner.run("enqueue", partial(enqueueing.enqueue, queue=queue, drafts=drafts))
+                body = partial(enqueueing.enqueue, around=self._around, queue=queue, drafts=drafts, replaced={})
+                return await self._runner.run("enqueue", body)
 
             intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width, size_of=_draft_size)
         return intake
