@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease, Offer
+from penstock.domain.job import IN_FLIGHT, TERMINAL, Failure, JobDraft, JobState, Lane, Lease, Offer, OnDuplicate
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_queue import JobQueue, JobQueueSettings, LaneSettings
 from penstock.domain.limits import Limits
@@ -43,7 +43,13 @@ Wishes = list[tuple[dict[str, Any], bytes | None, bool]]
 
 RETRY = RetryPolicy(attempts_max=3, losses_max=2, backoff_ms=1_000, jitter=False)
 SETTINGS = JobQueueSettings(
-    retry=RETRY, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, retention_ms=0, dead_retention_ms=400_000
+    retry=RETRY,
+    aging_ms=1_000,
+    offer_ms=5_000,
+    lease_ms=8_000,
+    timeout_ms=20_000,
+    retention_ms=0,
+    dead_retention_ms=400_000,
 )
 QUEUES = {
     "plain": msgspec.structs.replace(SETTINGS, depth_max=12, lanes={"k": LaneSettings(width=2, shared=True)}),
@@ -67,6 +73,7 @@ drafts = st.fixed_dictionaries(
         "priority": st.sampled_from((4, 4, 4, 9, 0)),
         "delay_ms": st.sampled_from((0, 0, 0, 3_000)),
         "unique_key": st.sampled_from((None, None, None, "u")),
+        "on_duplicate": st.sampled_from(OnDuplicate),
         "timeout_ms": st.sampled_from((None, None, 6_000)),
         "retry": st.sampled_from((None, None, RetryPolicy(attempts_max=1, losses_max=1))),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState, Lease, Offer
+from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState, Lease, Offer, OnDuplicate
 from penstock.domain.job_errors import (
     IdempotencyKeyNeeded,
     IdempotencyKeyReused,
@@ -44,6 +44,8 @@ class ModelJob:
     due_at_ms: int | None
     known_until_ms: int
     """For how long its id is remembered, should it be purged."""
+    due_since_ms: int
+    """Since when it has been due, if it is; being offered or released makes no difference."""
     attempts: int = 0
     failures: int = 0
     losses: int = 0
@@ -87,6 +89,10 @@ class ModelJob:
         return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts)
 
 
+_Answer = tuple[ModelJob, bool, bool, str | None]
+"""The job, whether it is new, whether another draft's unique key found it, and the job that it replaced."""
+
+
 class JobModel:
     """All jobs, in the order of enqueueing."""
 
@@ -106,30 +112,36 @@ class JobModel:
             for answer in answers
         ]
 
-    def _enqueue(self, queue: JobQueue, draft: JobDraft) -> tuple[ModelJob, bool, bool] | type[JobError]:
+    def _enqueue(self, queue: JobQueue, draft: JobDraft) -> _Answer | type[JobError]:
         key = draft.idempotency_key
         if key is not None:
             expires_at_ms, fingerprint, found = self._keys.get((queue.id, key), (0, b"", None))
             gone = found is not None and found not in self.jobs and found.known_until_ms <= self.now_ms
             if found is not None and expires_at_ms > self.now_ms and not gone:
-                return (found, False, False) if fingerprint == draft.fingerprint else IdempotencyKeyReused
+                return (found, False, False, None) if fingerprint == draft.fingerprint else IdempotencyKeyReused
         elif queue.settings.strict:
             return IdempotencyKeyNeeded
         mine = [job for job in self.jobs if job.queue.id == queue.id]
         holders = [job for job in mine if job.unfinished and _same_unique_key(job.draft, draft)]
-        if not holders and sum(job.state in WAITING for job in mine) >= queue.settings.depth_max:
+        replaced = None
+        if holders and draft.on_duplicate is OnDuplicate.REPLACE and holders[0].state in WAITING:
+            [replaced], holders = holders, []
+        waiting = sum(job.state in WAITING for job in mine) - (replaced is not None)
+        if not holders and waiting >= queue.settings.depth_max:
             return JobRefused
         if holders:
             [job] = holders
         else:
+            if replaced is not None:
+                self._finish(replaced, JobState.CANCELLED)
             due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
             state = JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED
-            job = ModelJob(draft, queue, state, due_at_ms, self.now_ms + REPEAT_WINDOW_MS)
+            job = ModelJob(draft, queue, state, due_at_ms, self.now_ms + REPEAT_WINDOW_MS, self.now_ms)
             self.jobs.append(job)
         if key is not None:
             kept_ms = max(queue.settings.key_ttl_ms, REPEAT_WINDOW_MS)
             self._keys[queue.id, key] = (self.now_ms + kept_ms, draft.fingerprint, job)
-        return job, not holders, bool(holders)
+        return job, not holders, bool(holders), None if replaced is None else replaced.draft.id
 
     # -- offering ---------------------------------------------------------------------------------
 
@@ -188,7 +200,7 @@ class JobModel:
         return sum(one.state is JobState.QUEUED or one.state in IN_FLIGHT for one in same) > lane.width
 
     def _urgency(self, job: ModelJob) -> tuple[int, int]:
-        return -job.draft.priority, self.jobs.index(job)
+        return job.due_since_ms - job.draft.priority * job.queue.settings.aging_ms, self.jobs.index(job)
 
     # -- what comes due ---------------------------------------------------------------------------
 
@@ -197,6 +209,8 @@ class JobModel:
         if job.due_at_ms is None or job.due_at_ms > self.now_ms:
             return
         if job.state is not JobState.RUNNING:
+            if job.state is not JobState.OFFERED:
+                job.due_since_ms = job.due_at_ms
             job.state, job.due_at_ms = JobState.QUEUED, None
             return
         assert job.times_out_at_ms is not None
@@ -330,6 +344,8 @@ class JobModel:
                 return False
             job.failures = job.losses = 0
             job.cancel_requested, job.finished_at_ms = False, None
+        if job.state is not JobState.QUEUED:
+            job.due_since_ms = self.now_ms if job.due_at_ms is None else min(job.due_at_ms, self.now_ms)
         job.state, job.due_at_ms = JobState.QUEUED, None
         return True
 

@@ -107,6 +107,23 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The jobs of all tenants stand in this line, as the settings of their queue say."""
 
 
+class StartRate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How many jobs of a queue and a tenant with a key start in a second, and how many at once after a pause."""
+
+    key: str
+    per_second: float
+    burst: int = 1
+
+
+class OnDuplicate(StrEnum):
+    """What becomes of an unfinished job that has the unique key of a new one."""
+
+    KEEP = "keep"
+    """It stays, and stands for the new one."""
+    REPLACE = "replace"
+    """It is cancelled and the new one takes its place; but it stays if it is offered or runs."""
+
+
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to be enqueued; checked already."""
 
@@ -126,6 +143,8 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """None is the queue's."""
     unique_key: str | None = None
     """At most one job of the queue and the tenant with this key is not yet finished."""
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    start_rate: StartRate | None = None
     tags: tuple[str, ...] = ()
     trace: str | None = None
     """The W3C traceparent of who enqueued it."""
@@ -236,6 +255,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker: str
     trace: str | None
     correlation_id: str
+    start_rate: StartRate | None = None
     result: bytes | None = None
     """JSON text."""
     failure: Failure | None = None

@@ -26,8 +26,13 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     name_length_max: int = 200
     """Of queues, tasks, tenants, keys, tags and workers."""
     tags_max: int = 20
+    tasks_max: int = 500
+    """How many tasks a worker may name that it takes."""
     delay_ms_max: int = 365 * DAY_MS
     lane_width_max: int = 10_000
+    start_per_second_min: float = 0.000_01
+    start_per_second_max: float = 1_000_000
+    start_burst_max: int = 1_000_000
     list_page_max: int = 500
     list_rows_max: int = 10_000
     """How many jobs one page of a list looks at for those that it is asked for."""

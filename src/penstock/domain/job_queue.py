@@ -37,6 +37,15 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line for the jobs of all tenants; otherwise each tenant has its own. It counts for jobs enqueued later."""
 
 
+class StartRateSettings(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What an operator decides about the key of a start rate: it overrides what jobs ask for."""
+
+    per_second: float
+    burst: int = 1
+    shared: bool = False
+    """One rate for the jobs of all tenants; otherwise each tenant has its own. It counts for jobs enqueued later."""
+
+
 class JobQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator decides about a queue."""
 
@@ -50,6 +59,13 @@ class JobQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For the whole queue, and for each concurrency key by itself."""
     lanes: dict[str, LaneSettings] = {}
     """By concurrency key. The width of any other key is what its first unfinished job asked for."""
+    start_rates: dict[str, StartRateSettings] = {}
+    """By key. The rate of any other key is what its first job asked for, until none has started for an hour."""
+    aging_ms: int = MINUTE_MS
+    """How much longer a job has to be due to go before one of the same tenant with a priority higher by one.
+
+    It counts for jobs that become due later. At 0 priorities make no difference.
+    """
     offer_ms: int = 10 * SECOND_MS
     """How long a worker has to accept."""
     lease_ms: int = 30 * SECOND_MS

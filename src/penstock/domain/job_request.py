@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, JobDraft, Lane
+from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, JobDraft, Lane, OnDuplicate, StartRate
 from penstock.domain.job_errors import JobInvalid, JobTooLarge
 from penstock.domain.retry import RetryPolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.domain.job_limits import JobLimits
 
 DIGEST_BYTES = 32
@@ -37,6 +39,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timeout_ms: int | None = None
     retry: RetryPolicy | None = None
     unique_key: str | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    start_rate: StartRate | None = None
     tags: tuple[str, ...] = ()
     trace: str | None = None
     correlation_id: str = ""
@@ -83,6 +87,15 @@ def check_range(field: str, value: int, low: int, high: int) -> None:
         raise JobInvalid(f"{field} is a whole number from {low} to {high}, and not {value}.", field)
 
 
+def check_tasks(tasks: Sequence[str], limits: JobLimits) -> tuple[str, ...]:
+    """Return the tasks that a worker takes, each once and in one order, or raise `JobInvalid`."""
+    if len(tasks) > limits.tasks_max:
+        raise JobInvalid(f"A worker names at most {limits.tasks_max} tasks.", "tasks")
+    for task in tasks:
+        check_name("tasks", task, limits)
+    return tuple(sorted(set(tasks)))
+
+
 def check_size(field: str, size_bytes: int, bytes_max: int) -> None:
     """Raise `JobTooLarge` if something has more bytes than it may."""
     if size_bytes > bytes_max:
@@ -110,6 +123,8 @@ def make_draft(
         timeout_ms=request.timeout_ms,
         retry=request.retry,
         unique_key=request.unique_key,
+        on_duplicate=request.on_duplicate,
+        start_rate=request.start_rate,
         tags=tuple(sorted(set(request.tags))),
         # Who traces badly shall not be refused work for it.
         trace=request.trace if request.trace and _TRACEPARENT.fullmatch(request.trace) else None,
@@ -129,6 +144,7 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
         ("group", request.group),
         ("concurrency.key", request.concurrency_key),
         ("unique_key", request.unique_key),
+        ("start_rate.key", None if request.start_rate is None else request.start_rate.key),
         ("idempotency_key", request.idempotency_key),
         ("correlation_id", request.correlation_id or None),
     ):
@@ -136,10 +152,19 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
             check_name(field, text, limits)
     if request.group is not None and request.concurrency_key is not None:
         raise JobInvalid("A job has either a group or a concurrency key.", "group")
+    if request.on_duplicate is OnDuplicate.REPLACE and request.unique_key is None:
+        raise JobInvalid("Only a job with a unique key can replace another.", "on_duplicate")
     check_size("payload", len(request.payload), limits.payload_bytes_max)
     check_range("delay_ms", request.delay_ms, 0, limits.delay_ms_max)
     check_range("priority", request.priority, 0, PRIORITY_MAX)
     check_range("concurrency.width", request.concurrency_width, 1, limits.lane_width_max)
+    if request.start_rate is not None:
+        check_range("start_rate.burst", request.start_rate.burst, 1, limits.start_burst_max)
+        if not limits.start_per_second_min <= request.start_rate.per_second <= limits.start_per_second_max:
+            raise JobInvalid(
+                f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
+                "start_rate.per_second",
+            )
     if request.run_at_ms is not None:
         if request.delay_ms:
             raise JobInvalid("A job has either a delay or an instant at which it runs.", "run_at_ms")

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from penstock.domain.clock import Clock, Timer
 
 
+Kind = tuple[str, ...]
+"""What those in one line look for, of all that a queue has; nothing means everything."""
+
+
 class _Line:
-    """The tickets of one queue, oldest first, and the instant at which something hidden comes due."""
+    """The tickets of one queue and kind, oldest first, and the instant at which something hidden comes due."""
 
     __slots__ = ("due_at_ms", "parked", "tickets", "timer")
 
@@ -33,11 +37,12 @@ class Ticket:
     middle of that look, passes it on, so that none is lost. One timer ends all its waits.
     """
 
-    __slots__ = ("_deadline", "_line", "_looking", "_over", "_parked", "_queue_id", "_signalled", "_waiters")
+    __slots__ = ("_deadline", "_kind", "_line", "_looking", "_over", "_parked", "_queue_id", "_signalled", "_waiters")
 
-    def __init__(self, waiters: Waiters, queue_id: int, line: _Line) -> None:
+    def __init__(self, waiters: Waiters, queue_id: int, kind: Kind, line: _Line) -> None:
         self._waiters = waiters
         self._queue_id = queue_id
+        self._kind = kind
         self._line = line
         self._parked: asyncio.Future[None] | None = None
         self._looking = False
@@ -57,8 +62,8 @@ class Ticket:
         if self._deadline is not None:
             self._deadline.cancel()
         if self._signalled or (self._looking and kind is not None):
-            self._waiters.wake(self._queue_id)
-        self._waiters.tidy(self._queue_id)
+            self._waiters.pass_on(self._queue_id, self._kind)
+        self._waiters.tidy(self._queue_id, self._kind)
 
     def signal(self) -> None:
         """Say that a look is worth while."""
@@ -91,12 +96,15 @@ class Ticket:
 
 
 class Waiters:
-    """All lines. Whoever makes a message leasable wakes as many tickets as there may be messages."""
+    """All lines. Whoever makes a message leasable wakes as many tickets of each kind as there may be messages.
+
+    Those of a kind stand in a line of their own: a signal must not be used up by who looks for something else.
+    """
 
     def __init__(self, clock: Clock, *, per_queue_max: int) -> None:
         self._clock = clock
         self._per_queue_max = per_queue_max
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, dict[Kind, _Line]] = {}
         self._closed = False
 
     @property
@@ -107,27 +115,34 @@ class Waiters:
     @property
     def parked(self) -> int:
         """How many tickets wait for a signal."""
-        return sum(line.parked for line in self._lines.values())
+        return sum(line.parked for lines in self._lines.values() for line in lines.values())
 
-    def ticket(self, queue_id: int) -> Ticket:
-        """Make a ticket for the end of the queue's line."""
-        line = self._lines.get(queue_id)
-        if line is None:
-            line = self._lines[queue_id] = _Line()
-        if len(line.tickets) >= self._per_queue_max:
+    def ticket(self, queue_id: int, kind: Kind = ()) -> Ticket:
+        """Make a ticket for the end of the line of a queue and kind."""
+        lines = self._lines.setdefault(queue_id, {})
+        if sum(len(line.tickets) for line in lines.values()) >= self._per_queue_max:
             message = f"Too many receives are waiting on this queue. At most {self._per_queue_max} may."
             raise OverLimit(message)
-        return Ticket(self, queue_id, line)
+        line = lines.get(kind)
+        if line is None:
+            line = lines[kind] = _Line()
+        return Ticket(self, queue_id, kind, line)
 
     def wake(self, queue_id: int, count: int = 1) -> None:
-        """Signal the first `count` tickets in line.
+        """Signal the first `count` tickets in each line of a queue.
 
         One that has a signal already covers this one too: its look is yet to come, and if it then takes all that it
         asked for, the next in line is woken. More signals than messages would let later tickets overtake earlier ones.
         """
-        line = self._lines.get(queue_id)
-        if line is not None:
+        for line in self._lines.get(queue_id, {}).values():
             for ticket in itertools.islice(line.tickets, count):
+                ticket.signal()
+
+    def pass_on(self, queue_id: int, kind: Kind = ()) -> None:
+        """Signal the first ticket of one line: somebody of that kind did not use a signal, or left something."""
+        line = self._lines.get(queue_id, {}).get(kind)
+        if line is not None:
+            for ticket in itertools.islice(line.tickets, 1):
                 ticket.signal()
 
     def wake_all(self, queue_id: int) -> None:
@@ -135,7 +150,15 @@ class Waiters:
         self.wake(queue_id, self._per_queue_max)
 
     def looked(
-        self, queue_id: int, *, since_ms: int, asked: int, found: int, hides_ms: int, next_in_ms: int | None
+        self,
+        queue_id: int,
+        kind: Kind = (),
+        *,
+        since_ms: int,
+        asked: int,
+        found: int,
+        hides_ms: int,
+        next_in_ms: int | None,
     ) -> None:
         """Note what a look found that began at `since_ms`, so that those who still wait learn when to look.
 
@@ -143,15 +166,15 @@ class Waiters:
         `hides_ms`. It is at once where this look may have left something, or has messages and cannot tell what else
         there is.
         """
-        line = self._lines.get(queue_id)
+        line = self._lines.get(queue_id, {}).get(kind)
         if line is None:
             return
         if found:
             if found >= asked or not next_in_ms:
-                self.wake(queue_id)
+                self.pass_on(queue_id, kind)
             next_in_ms = min(hides_ms, next_in_ms or hides_ms)
         if next_in_ms is not None:
-            self._arm(queue_id, line, since_ms + next_in_ms)
+            self._arm(queue_id, kind, line, since_ms + next_in_ms)
 
     def close(self) -> None:
         """Let all who wait look once more and go, and nobody wait again."""
@@ -159,23 +182,26 @@ class Waiters:
         for queue_id in list(self._lines):
             self.wake_all(queue_id)
 
-    def tidy(self, queue_id: int) -> None:
+    def tidy(self, queue_id: int, kind: Kind = ()) -> None:
         """Forget a line in which nobody stands."""
-        line = self._lines.get(queue_id)
+        lines = self._lines.get(queue_id, {})
+        line = lines.get(kind)
         if line is not None and not line.tickets:
             self._disarm(line)
-            del self._lines[queue_id]
+            del lines[kind]
+            if not lines:
+                del self._lines[queue_id]
 
-    def _come_due(self, queue_id: int, line: _Line) -> None:
+    def _come_due(self, queue_id: int, kind: Kind, line: _Line) -> None:
         line.due_at_ms = line.timer = None
-        self.wake(queue_id)
+        self.pass_on(queue_id, kind)
 
-    def _arm(self, queue_id: int, line: _Line, at_ms: int) -> None:
+    def _arm(self, queue_id: int, kind: Kind, line: _Line, at_ms: int) -> None:
         """Set the timer, unless it is set for an earlier instant anyway."""
         if line.due_at_ms is None or at_ms < line.due_at_ms:
             self._disarm(line)
             line.due_at_ms = at_ms
-            line.timer = self._clock.call_at(at_ms, lambda: self._come_due(queue_id, line))
+            line.timer = self._clock.call_at(at_ms, lambda: self._come_due(queue_id, kind, line))
 
     @staticmethod
     def _disarm(line: _Line) -> None:

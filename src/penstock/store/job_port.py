@@ -47,6 +47,8 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     state: JobState
     new: bool = True
     by_unique_key: bool = False
+    replaced: str | None = None
+    """The job with its unique key that was cancelled for it."""
 
 
 class Offers(msgspec.Struct, frozen=True, gc=False):
@@ -217,16 +219,21 @@ class JobStore(Protocol):
         """Store jobs, all in one transaction.
 
         In this order: a job of that id is there already, or was purged within the repeat window: that one, not `new`; or
-        `JobExists` if its queue, task, tenant or payload is another. A known, unexpired idempotency key: the job it stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict
-        queue: `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one. The bound and the rates:
+        `JobExists` if its queue, task, tenant or payload is another. A known, unexpired idempotency key: the job it
+        stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict queue:
+        `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one, or if it waits and the draft is to
+        replace it, it is cancelled and the draft judged without it. The bound and the rates:
         `JobRefused`; what is refused takes no token. On a strict queue bounds and rates are exact; otherwise nodes that
         enqueue at the same time may together go beyond the bound by what they have in flight.
         """
 
-    async def offer(self, queue: JobQueue, *, count: int, worker: str, turn: int | None = None) -> Offers:
-        """Offer up to `count` jobs that are due to one worker. Never waits. `offer_again` finds them by their `turn`.
+    async def offer(
+        self, queue: JobQueue, *, count: int, worker: str, tasks: tuple[str, ...] = (), turn: int | None = None
+    ) -> Offers:
+        """Offer up to `count` jobs that are due, of these tasks if any are named, to one worker. Never waits.
+        `offer_again` finds them by their `turn`.
 
-        Tenants take turns; within a tenant the more urgent come first, then the older. A lane lets as many go as it is
+        Tenants take turns; within a tenant they come in the order of *due instant − priority × `aging_ms`*, then of enqueueing. A lane lets as many go as it is
         wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
         """
 

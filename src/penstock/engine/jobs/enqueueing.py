@@ -43,6 +43,8 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """It has the id that was asked for already, or the idempotency key stood for it."""
     duplicate: bool = False
     """It has not finished and has the unique key that another job was to have."""
+    replaced: str | None = None
+    """The job with its unique key that was cancelled for it."""
     result: bytes | None = None
     """Of a job that was replayed and has succeeded."""
 
@@ -197,6 +199,7 @@ class Enqueueing:
             state=answer.state,
             replayed=replayed,
             duplicate=answer.by_unique_key,
+            replaced=answer.replaced,
             result=await self._result(queue, draft, answer) if replayed else None,
         )
 

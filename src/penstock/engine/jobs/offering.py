@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.domain.job_errors import JobQueueDoesNotExist
-from penstock.domain.job_request import check_name, check_range
+from penstock.domain.job_request import check_name, check_range, check_tasks
 from penstock.domain.repeats import turn_of
 from penstock.engine.jobs.unanswered import Unanswered
 
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 STRETCH_FIRST = 16
 STRETCH_MAX = 100
 QUEUES_KNOWN_MAX = 10_000
+
+
+class Wanted(NamedTuple):
+    """Who asks for jobs, of which tasks (none named means all), and in which turn, if the call may be repeated."""
+
+    worker: str
+    tasks: tuple[str, ...] = ()
+    turn: int | None = None
 
 
 class Offering:
@@ -60,12 +68,19 @@ class Offering:
         return self._waiters.closed
 
     async def poll(
-        self, names: Sequence[str], *, count: int, worker: str = "", wait_ms: int = 0, call: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        count: int,
+        worker: str = "",
+        wait_ms: int = 0,
+        tasks: Sequence[str] = (),
+        call: str | None = None,
     ) -> list[Offer]:
         """Offer up to `count` jobs of these queues; with none at hand, wait for one until `wait_ms` has passed.
 
-        The same `call` again, because its answer was lost, is first offered anew what is left of the first try's
-        offers. A try that still waits here leaves what comes to the later one.
+        With `tasks` only jobs of these are offered. The same `call` again, because its answer was lost, is first offered
+        anew what is left of the first try's offers. A try that still waits here leaves what comes to the later one.
 
         Polls are served in the order of arrival. What a cancelled one was offered is given back. One that was begun
         before an offer to another poll of this worker lapsed is offered nothing: where there is a job for it, it ends
@@ -76,23 +91,24 @@ class Offering:
         check_range("wait_ms", wait_ms, 0, self._limits.poll_wait_ms_max)
         if worker:
             check_name("worker", worker, self._limits)
+        turn = None if call is None else turn_of(call)
+        wanted = Wanted(worker, check_tasks(tasks, self._limits), turn)
         queues = await self._in_turn(names)
         began_ms = self._clock.now_ms()
-        turn = None if call is None else turn_of(call)
         if turn is not None:
             offers = await self._offer_again(queues, count, turn)
             if offers:
                 self._unanswered.offered_again(worker, offers)
                 return offers
         if wait_ms == 0:
-            offers = await self._look(queues, count, worker, turn)
+            offers = await self._look(queues, count, wanted)
         else:
             with self._latest_try(turn) as is_latest:
 
                 def room() -> int:
                     return count if is_latest() and not self._unanswered.lapsed_since(worker, began_ms) else 0
 
-                offers = await self._wait(queues, room, worker, began_ms + wait_ms, turn)
+                offers = await self._wait(queues, room, wanted, began_ms + wait_ms)
             if self._unanswered.lapsed_before(worker, offers):
                 self._returns.give_back(offers)
                 return []
@@ -112,19 +128,13 @@ class Offering:
                 del self._tries[turn]
 
     async def wait(
-        self,
-        names: Sequence[str],
-        *,
-        room: Callable[[], int],
-        worker: str,
-        until_ms: int,
-        turn: int | None = None,
+        self, names: Sequence[str], *, room: Callable[[], int], wanted: Wanted, until_ms: int
     ) -> list[Offer]:
         """Wait for jobs until an instant, as a poll does. `room` says at each look how many may be offered.
 
         Ends without offers once that is 0.
         """
-        return await self._wait(await self._in_turn(names), room, worker, until_ms, turn)
+        return await self._wait(await self._in_turn(names), room, wanted, until_ms)
 
     async def offer_again(self, names: Sequence[str], *, count: int, turn: int) -> list[Offer]:
         """Offer anew what was offered in a turn and not accepted."""
@@ -153,21 +163,21 @@ class Offering:
         return queues[turn:] + queues[:turn]
 
     async def _wait(
-        self, queues: list[JobQueue], room: Callable[[], int], worker: str, deadline_ms: int, turn: int | None
+        self, queues: list[JobQueue], room: Callable[[], int], wanted: Wanted, deadline_ms: int
     ) -> list[Offer]:
         with contextlib.ExitStack() as stack:
-            tickets = {queue.id: stack.enter_context(self._waiters.ticket(queue.id)) for queue in queues}
+            tickets = {queue.id: stack.enter_context(self._waiters.ticket(queue.id, wanted.tasks)) for queue in queues}
             while True:
                 signalled = await self._signalled(tickets, deadline_ms)
                 count = room()
                 if count == 0:
                     # A signal is for somebody else, also one that came together with the deadline.
                     for queue in queues:
-                        self._waiters.wake(queue.id)
+                        self._waiters.pass_on(queue.id, wanted.tasks)
                     return []
                 # At the deadline there is one last look: what came due at that very instant is still in time.
                 worth = [queue for queue in queues if queue.id in signalled] or queues
-                offers = await self._look(worth, count, worker, turn)
+                offers = await self._look(worth, count, wanted)
                 if offers or not signalled or self._waiters.closed:
                     return offers
 
@@ -189,17 +199,17 @@ class Offering:
             await asyncio.gather(*waits, return_exceptions=True)
         return {queue_id for wait, queue_id in waits.items() if not wait.cancelled() and wait.result()}
 
-    async def _look(self, queues: list[JobQueue], count: int, worker: str, turn: int | None) -> list[Offer]:
+    async def _look(self, queues: list[JobQueue], count: int, wanted: Wanted) -> list[Offer]:
         offers: list[Offer] = []
         room_bytes = self._limits.offered_bytes_max
         try:
             for queue in queues:
                 if len(offers) == count or room_bytes <= 0:
                     # A signal that came for this one is not used up by us, so somebody else may have it.
-                    self._waiters.wake(queue.id)
+                    self._waiters.pass_on(queue.id, wanted.tasks)
                 while len(offers) < count and room_bytes > 0:
                     stretch = min(count - len(offers), self._stretches.fitting(queue.id, room_bytes))
-                    found = await self._offer(queue, stretch, worker, turn)
+                    found = await self._offer(queue, stretch, wanted)
                     offers += found
                     room_bytes -= self._stretches.note(queue.id, found)
                     if len(found) < stretch:
@@ -210,15 +220,16 @@ class Offering:
             raise
         return offers
 
-    async def _offer(self, queue: JobQueue, count: int, worker: str, turn: int | None) -> list[Offer]:
+    async def _offer(self, queue: JobQueue, count: int, wanted: Wanted) -> list[Offer]:
         queue = await self._same(queue)
         since_ms = self._clock.now_ms()
-        found = await self._store.offer(queue, count=count, worker=worker, turn=turn)
+        found = await self._store.offer(queue, count=count, worker=wanted.worker, tasks=wanted.tasks, turn=wanted.turn)
         offer_ms = queue.settings.offer_ms
         if found.offers:
             self._expect(offer_ms)
         self._waiters.looked(
             queue.id,
+            wanted.tasks,
             since_ms=since_ms,
             asked=count,
             found=len(found.offers),

@@ -11,9 +11,10 @@ from penstock.domain.clock import from_wall_ms
 from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
-from penstock.domain.job_request import check_name, check_range
+from penstock.domain.job_request import check_name, check_range, check_tasks
 from penstock.domain.repeats import turn_of
 from penstock.engine.jobs.bell import Bell
+from penstock.engine.jobs.offering import Wanted
 from penstock.store.job_port import Heartbeat, LeaseState, Release
 
 if TYPE_CHECKING:
@@ -50,16 +51,14 @@ class OfferStream:
     A stream with a `turn` is opened again under the same one after it broke. It begins with what is left of its offers.
     """
 
-    def __init__(
-        self, name: str, streams: Streams, queues: Sequence[str], worker: str, credit: int, turn: int | None
-    ) -> None:
+    def __init__(self, name: str, streams: Streams, queues: Sequence[str], wanted: Wanted, credit: int) -> None:
         self.name = name
         self.credit = credit
         self.held_back = False
-        self.turn = turn
+        self.turn = wanted.turn
         self._streams = streams
         self._queues = queues
-        self._worker = worker
+        self._wanted = wanted
         self._slots: dict[Lease, _Slot] = {}
         self._past: dict[Lease, int] = {}
         """Leases that took up slots, and on which the worker may still report, here or elsewhere: when each ends."""
@@ -117,11 +116,7 @@ class OfferStream:
             await self._bell.wait(self._streams.clock, until_ms)
             return []
         offering = self._streams.offering
-        return self._take(
-            await offering.wait(
-                self._queues, room=self.room, worker=self._worker, until_ms=until_ms, turn=self.turn
-            )
-        )
+        return self._take(await offering.wait(self._queues, room=self.room, wanted=self._wanted, until_ms=until_ms))
 
     async def _offered_before(self) -> list[Offer]:
         """Take over what this stream was offered before it broke and was opened again."""
@@ -271,7 +266,7 @@ class OfferStream:
             self._streams.silences += 1
             _log.warning(
                 "Worker %r let an offer or a lease lapse. Its stream %s is offered nothing until it is heard from",
-                self._worker,
+                self._wanted.worker,
                 self.name,
             )
 
@@ -307,21 +302,29 @@ class Streams:
         return sum(stream.held_back for stream in self._streams.values())
 
     def open(
-        self, queues: Sequence[str], *, credit: int, worker: str = "", call: str | None = None
+        self,
+        queues: Sequence[str],
+        *,
+        credit: int,
+        worker: str = "",
+        tasks: Sequence[str] = (),
+        call: str | None = None,
     ) -> OfferStream:
-        """Begin a stream. Whoever opens it closes it, however it ends. The same `call` again is the same stream, which
-        broke: one that is still open here is closed.
+        """Begin a stream, of jobs of these tasks if any are named. Whoever opens it closes it, however it ends.
+
+        The same `call` again is the same stream, which broke: one that is still open here is closed.
         """
         check_range("count", credit, 0, self.limits.offers_max)
         if worker:
             check_name("worker", worker, self.limits)
         turn = None if call is None else turn_of(call)
+        wanted = Wanted(worker, check_tasks(tasks, self.limits), turn)
         before = None if turn is None else self._by_turn.get(turn)
         if before is not None:
             before.close()
         if len(self._streams) >= self.limits.streams_max:
             raise OverLimit(f"There are {self.limits.streams_max} streams already, and no more may be opened here.")
-        stream = OfferStream(self._ids.new_id(), self, list(queues), worker, credit, turn)
+        stream = OfferStream(self._ids.new_id(), self, list(queues), wanted, credit)
         self._streams[stream.name] = stream
         if turn is not None:
             self._by_turn[turn] = stream

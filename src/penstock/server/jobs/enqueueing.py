@@ -193,6 +193,7 @@ def _told(stored: Stored) -> Accepted:
             state=label(stored.state),
             replayed=stored.replayed,
             duplicate=stored.duplicate,
+            replaced=stored.replaced,
         )
     return Accepted(
         id=stored.job_id, queue=stored.queue, state=label(stored.state), replayed=True, result=Raw(stored.result)

@@ -153,7 +153,12 @@ class WorkRoutes:
             return await self._stream(call, wanted)
         offering = self._jobs.offering
         offers = await offering.poll(
-            wanted.queues, count=wanted.count, worker=wanted.worker, wait_ms=wanted.wait_ms, call=_key(call, wanted)
+            wanted.queues,
+            count=wanted.count,
+            worker=wanted.worker,
+            wait_ms=wanted.wait_ms,
+            tasks=wanted.tasks,
+            call=_key(call, wanted),
         )
         encode = self._tokens.encode
         answer = answer_json(
@@ -173,7 +178,7 @@ class WorkRoutes:
         for name in wanted.queues:
             await self._jobs.queues.find_or_create(name)
         stream = self._jobs.streams.open(
-            wanted.queues, credit=wanted.count, worker=wanted.worker, call=_key(call, wanted)
+            wanted.queues, credit=wanted.count, worker=wanted.worker, tasks=wanted.tasks, call=_key(call, wanted)
         )
 
         def offered(offers: list[Offer]) -> None:

@@ -125,7 +125,8 @@ class Breakers:
                 elif breakers[name].succeeded():
                     tx.wake(queue_id, WOKEN_MAX)
                     if lane_id is not None:
-                        yield "unpark_lane", (lane_id,)
+                        unparked = yield "unpark_lane", (lane_id,)
+                        tx.gates.update((queue_id, gate) for (gate,) in unparked if gate is not None)
             yield from save_breakers(queue_id, breakers.values())
 
 

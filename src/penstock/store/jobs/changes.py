@@ -11,8 +11,9 @@ from penstock.domain.retry import backoff_ms
 from penstock.store.job_port import FAILED_FOR_NOW, FAILED_PERMANENTLY, TIMED_OUT, Reported
 from penstock.store.jobs.breakers import Breakers
 from penstock.store.jobs.events import note_event
+from penstock.store.jobs.gates import GATED, READY
 from penstock.store.jobs.lanes import LaneRecord, lock_lanes_of, save_lanes
-from penstock.store.jobs.rows import NOTHING, JobRecord, encode_failure
+from penstock.store.jobs.rows import NOTHING, JobRecord, encode_failure, rank_of
 from penstock.store.jobs.script import Overtaken, listed
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Changes:
     def come_due(self, job: JobRecord) -> None:
         """A delay or a backoff is over."""
         self._move(job, Move.COME_DUE)
+        self._line_up(job)
         self._queue(job)
 
     def unpark(self, job: JobRecord) -> None:
@@ -141,6 +143,7 @@ class Changes:
 
     def give_back(self, job: JobRecord) -> None:
         """Its offer is over."""
+        self._refund(job)
         self._move(job, Move.RETURN)
         self._reorder(job)
         self._queue(job)
@@ -178,16 +181,18 @@ class Changes:
 
     # -- what somebody asks for -------------------------------------------------------------------
 
-    def cancel(self, job: JobRecord, event_id: str | None = None) -> None:
-        """Cancel it at once, or ask its worker to stop."""
+    def cancel(self, job: JobRecord, event_id: str | None = None, data: dict[str, object] | None = None) -> None:
+        """Cancel it at once, or ask its worker to stop. `data` goes into the event."""
         if job.state is JobState.RUNNING:
             job.cancel_requested = 1
             self._jobs[job.position] = job
             self._tell(job, "job.cancel_requested", event_id=event_id)
             return
+        if job.state is JobState.OFFERED:
+            self._refund(job)
         self._move(job, Move.CANCEL)
         self._finish(job)
-        self._tell(job, "job.cancelled", event_id=event_id)
+        self._tell(job, "job.cancelled", data, event_id)
 
     def retry(self, job: JobRecord, event_id: str | None = None) -> None:
         """Queue it again: with fresh budgets if it was finished. Its lane is locked."""
@@ -198,6 +203,7 @@ class Changes:
                 self._lanes[job.lane_id].expect()
                 self._reorder(job)
         self._move(job, Move.RETRY)
+        self._line_up(job)
         self._queue(job)
         self._tell(job, "job.retried", event_id=event_id)
 
@@ -235,7 +241,7 @@ class Changes:
             if rows:
                 yield name, rows
         if self._jobs:
-            yield "save_job", [(*_columns(job), self._tx.now_ms) for job in self._jobs.values()]
+            yield "save_job", [(*_columns(job), self._tx.now_ms, job.rank) for job in self._jobs.values()]
         yield from save_lanes(self._tx, self._lanes.values())
         yield from self._breakers.save(self._tx)
 
@@ -253,11 +259,26 @@ class Changes:
         job.due_at = job.times_out_at = None
         job.worker = ""
         if job.lane_id is None or job.in_lane:
-            job.ready = 1
+            job.ready = READY
+            if job.options.gate is not None:
+                job.ready = GATED
+                self._tx.gates.add((job.queue_id, job.options.gate))
             self._tx.wake(job.queue_id)
         else:
             self._lanes[job.lane_id].changed = True
         self._jobs[job.position] = job
+
+    def _refund(self, job: JobRecord) -> None:
+        """It is offered and does not start: others may start instead."""
+        if job.options.gate is not None:
+            assert job.due_at is not None
+            self._tx.refund(job.queue_id, job.options.gate, job.due_at)
+            self._tx.wake(job.queue_id)
+
+    def _line_up(self, job: JobRecord) -> None:
+        """Give it a new place in line. What is only given back, offered or running, keeps the place it had."""
+        due_at_ms = self._tx.now_ms if job.due_at is None else min(job.due_at, self._tx.now_ms)
+        job.rank = rank_of(job.priority, due_at_ms, job.settings)
 
     def _wait(self, job: JobRecord, due_at_ms: int) -> None:
         """It is not due before that; in an ordered lane it keeps its place, unless one before it came back."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import JobState
+from penstock.domain.job import TERMINAL, WAITING, JobState, OnDuplicate
 from penstock.domain.job_errors import (
     IdempotencyKeyBusy,
     IdempotencyKeyNeeded,
@@ -20,9 +20,11 @@ from penstock.domain.job_errors import (
 from penstock.domain.job_request import digest_job
 from penstock.domain.limits import REPEAT_WINDOW_MS, SECOND_MS
 from penstock.store.job_port import ENQUEUED, Enqueued
+from penstock.store.jobs.gates import GATED, READY, gate_of
 from penstock.store.jobs.lanes import LaneName, LaneRecord, name_of, open_lanes, save_lanes
 from penstock.store.jobs.rates import Buckets, lock_buckets
-from penstock.store.jobs.rows import JobOptions, encode_options
+from penstock.store.jobs.replacing import Replaceable, lock_replaceable, stretches
+from penstock.store.jobs.rows import JobOptions, encode_options, rank_of
 from penstock.store.jobs.script import Overtaken, listed
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.domain.job import JobDraft, Lane
     from penstock.domain.job_queue import JobQueue
     from penstock.store.jobs.script import Script, Tx
+    from penstock.store.jobs.surroundings import Surroundings
 
 QUEUE_FULL_MS = SECOND_MS
 """When to try again at a full queue: nobody knows how soon there will be room."""
@@ -41,8 +44,10 @@ COMPARED_AT_ONCE = 16
 _PURGED = 0
 """What `survey` tells instead of a state."""
 
-_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None]
-"""What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key."""
+_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None, int, str | None]
+"""What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key,
+rank, gate.
+"""
 
 
 _UniqueKey = tuple[str, str]
@@ -57,28 +62,60 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     fingerprint: bytes = b""
 
 
+Written = dict[str, str | None]
+"""By the ids of jobs that were stored, those of the jobs that they replaced."""
+
+
 def enqueue(
-    tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool = True, written: set[str] | None = None
+    tx: Tx,
+    around: Surroundings,
+    queue: JobQueue,
+    drafts: Sequence[JobDraft],
+    *,
+    written: Written | None = None,
+    bounded: bool = True,
 ) -> Script[list[Enqueued | JobError]]:
     """Store jobs. Not `bounded`, as when a schedule fires, neither the bound nor rates apply, and no key is needed.
 
-    `written` takes the ids of those that were stored, so that a run that finds what an earlier run of the same call has
-    stored answers as the first time.
+    `written` is kept by the caller, so that a run that finds what an earlier run of the same call has stored answers as
+    the first time.
     """
-    return (yield from _Intake(tx, queue, drafts, bounded=bounded, written=written).run())
+    written = {} if written is None else written
+    answers: list[Enqueued | JobError] = []
+    for stretch in stretches(drafts):
+        intake = _Intake(tx, around, queue, stretch, written, bounded=bounded)
+        answers += yield from intake.run()
+    gone = {answer.replaced for answer in answers if isinstance(answer, Enqueued)}
+    return [
+        msgspec.structs.replace(answer, state=JobState.CANCELLED)
+        if isinstance(answer, Enqueued) and answer.job_id in gone
+        else answer
+        for answer in answers
+    ]
 
 
 class _Intake:
-    """One call: each draft is judged, in order, then what is new is written."""
+    """One stretch of drafts: each is judged, in order, then what is new is written."""
 
     def __init__(
-        self, tx: Tx, queue: JobQueue, drafts: Sequence[JobDraft], *, bounded: bool, written: set[str] | None
+        self,
+        tx: Tx,
+        around: Surroundings,
+        queue: JobQueue,
+        drafts: Sequence[JobDraft],
+        written: Written,
+        *,
+        bounded: bool,
     ) -> None:
         self._tx = tx
+        self._around = around
+        self._replaced: dict[str, str] = {}
+        """By the ids of new jobs, those of the jobs that they replace."""
+        self._replaceable = Replaceable()
         self._queue = queue
         self._drafts = drafts
         self._bounded = bounded
-        self._written = set() if written is None else written
+        self._written = written
         self._room = queue.settings.depth_max
         self._there: dict[str, JobState] = {}
         self._answers: dict[int, Enqueued | JobError] = {}
@@ -123,6 +160,19 @@ class _Intake:
         if keys:
             yield from self._find_keys(keys)
         self._by_unique_key = yield from self._find_unique(left)
+        yield from self._lock_replaceable(left)
+
+    def _lock_replaceable(self, drafts: Iterable[JobDraft]) -> Script[None]:
+        """Lock the jobs that drafts are to replace, and see again where they are."""
+        wanted = {_unique_key(draft) for draft in drafts if draft.on_duplicate is OnDuplicate.REPLACE}
+        found = {key: holder.job_id for key, holder in self._by_unique_key.items() if key in wanted}
+        self._replaceable = yield from lock_replaceable(self._tx, self._around, sorted(found.values()))
+        for key, job_id in found.items():
+            state = self._replaceable.state(job_id)
+            if state is None or state in TERMINAL:
+                del self._by_unique_key[key]
+            else:
+                self._by_unique_key[key] = Holder(job_id, state)
 
     def _find_ids(self, drafts: Iterable[JobDraft]) -> Script[int | None]:
         """Find the jobs that have the ids of these drafts, refuse the drafts that mean other jobs, and return how many
@@ -184,12 +234,21 @@ class _Intake:
                 same = self._digest(draft) == self._digest(self._drafts[first])
                 self._answers[place] = Enqueued(draft.id, JobState.QUEUED, new=False) if same else JobExists()
                 continue
-            answer = self._known(place, draft) or self._refusal(draft, buckets)
+            held = self._held(draft)
+            replaced = None
+            if draft.on_duplicate is OnDuplicate.REPLACE and held is not None and self._replaceable.waits(held.job_id):
+                # It makes way, and room.
+                held, replaced = None, held
+                self._room += 1
+            answer = self._known(place, draft, held) or self._refusal(draft, buckets)
             if answer is not None:
+                self._room -= replaced is not None
                 self._answers[place] = answer
                 continue
             self._room -= 1
             self._new[draft.id] = place
+            if replaced is not None:
+                self._replaced[draft.id] = replaced.job_id
             if draft.idempotency_key is not None:
                 self._by_key[draft.idempotency_key] = Holder(draft.id, None, draft.fingerprint)
                 self._keys[draft.idempotency_key] = (place, draft.id)
@@ -198,15 +257,18 @@ class _Intake:
                 self._by_unique_key[unique_key] = Holder(draft.id, None)
         return buckets
 
-    def _known(self, place: int, draft: JobDraft) -> Enqueued | JobError | None:
+    def _held(self, draft: JobDraft) -> Holder | None:
+        """Find the job that has the unique key of a draft."""
+        unique_key = _unique_key(draft)
+        return None if unique_key is None else self._by_unique_key.get(unique_key)
+
+    def _known(self, place: int, draft: JobDraft, holder: Holder | None) -> Enqueued | JobError | None:
         """Answer for a draft that stands for a job that is there already, or cannot be judged without a key."""
         key = draft.idempotency_key
         if key is not None and key in self._by_key:
             return _replayed(self._by_key[key], draft)
         if key is None and self._bounded and self._queue.settings.strict:
             return IdempotencyKeyNeeded(f"The queue {self._queue.name!r} takes no job without an idempotency key.")
-        unique_key = _unique_key(draft)
-        holder = None if unique_key is None else self._by_unique_key.get(unique_key)
         if holder is None:
             return None
         if key is not None:
@@ -269,6 +331,9 @@ class _Intake:
     def _insert(self) -> Script[None]:
         """Write the jobs, after their lanes are locked: so the order of a lane is that of its jobs' positions."""
         drafts = [self._drafts[place] for place in self._new.values()]
+        yield from self._replaceable.cancel(
+            (draft.id, self._replaced[draft.id]) for draft in drafts if draft.id in self._replaced
+        )
         wanted = [(name_of(own, draft.tenant), own.width) for draft in drafts if (own := self._lane(draft)) is not None]
         lanes = (yield from open_lanes(self._queue.id, wanted)) if wanted else {}
         rows = {draft.id: self._row(draft, lanes) for draft in drafts}
@@ -280,7 +345,7 @@ class _Intake:
             position = positions.get(draft.id)
             if position is None:
                 continue
-            contents.append((position, draft.payload, _options(draft, self._lane(draft))))
+            contents.append((position, draft.payload, _options(draft, self._lane(draft), rows[draft.id][11])))
             tags += [(tag, position) for tag in dict.fromkeys(draft.tags)]
             state = JobState(rows[draft.id][4])
             self._tx.count(self._queue.id, state, 1)
@@ -288,7 +353,7 @@ class _Intake:
             if rows[draft.id][5] or state is JobState.SCHEDULED:
                 self._tx.wake(self._queue.id)
             self._there[draft.id] = state
-            self._written.add(draft.id)
+            self._written[draft.id] = self._replaced.get(draft.id)
         missing = [draft for draft in drafts if draft.id not in positions]
         for draft in missing:
             lane = self._record(draft, lanes)
@@ -329,17 +394,25 @@ class _Intake:
                 in_lane = lane.join()
             else:
                 lane.expect()
+        gate = gate_of(draft, self._queue.settings)
+        ready = 0
+        if due and (lane is None or in_lane):
+            ready = READY if gate is None else GATED
+        if ready == GATED and gate is not None:
+            self._tx.gates.add((self._queue.id, gate))
         return (
             draft.id,
             draft.task,
             draft.tenant,
             draft.priority,
             int(JobState.QUEUED if due else JobState.SCHEDULED),
-            int(due and (lane is None or in_lane)),
+            ready,
             None if due else due_at_ms,
             None if lane is None else lane.id,
             int(in_lane),
             draft.unique_key,
+            rank_of(draft.priority, now_ms, self._queue.settings),
+            gate,
         )
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:
@@ -357,6 +430,8 @@ class _Intake:
             holder = None if unique_key is None else found.get(unique_key)
             if holder is None:
                 raise Overtaken(f"The job with the unique key of {draft.id} was finished meanwhile.")
+            if draft.on_duplicate is OnDuplicate.REPLACE and holder.state in WAITING:
+                raise Overtaken(f"A job that {draft.id} is to replace was enqueued meanwhile.")
             self._replace(draft, self._new[draft.id], holder, _found(holder, by_unique_key=True))
             yield from self._repoint(draft.id, holder)
 
@@ -364,7 +439,8 @@ class _Intake:
         draft = self._drafts[place]
         answer = self._answers.get(place)
         if answer is None:
-            return Enqueued(draft.id, self._there[draft.id], new=draft.id in self._written)
+            new = draft.id in self._written
+            return Enqueued(draft.id, self._there[draft.id], new=new, replaced=self._written.get(draft.id))
         if not isinstance(answer, Enqueued) or answer.job_id not in self._ours:
             return answer
         # It stands for another draft of this call: for the job that became of that, or what stands in for it.
@@ -390,7 +466,7 @@ def _unique_key(draft: JobDraft) -> _UniqueKey | None:
     return None if draft.unique_key is None else (draft.tenant, draft.unique_key)
 
 
-def _options(draft: JobDraft, lane: Lane | None) -> bytes:
+def _options(draft: JobDraft, lane: Lane | None, gate: str | None) -> bytes:
     options = JobOptions(
         timeout_ms=draft.timeout_ms,
         retry=draft.retry,
@@ -398,5 +474,7 @@ def _options(draft: JobDraft, lane: Lane | None) -> bytes:
         tags=draft.tags,
         trace=draft.trace,
         correlation_id=draft.correlation_id,
+        start_rate=draft.start_rate,
+        gate=gate,
     )
     return encode_options(options)

@@ -127,9 +127,10 @@ def save_lanes(tx: Tx, lanes: Iterable[LaneRecord]) -> Script[None]:
         if free > 0:
             promoted = yield "promote_in_order" if lane.ordered else "promote_by_urgency", (lane.id, free)
             lane.occupied += len(promoted)
-            ready = sum(row[0] for row in promoted)
-            if ready:
-                tx.wake(lane.queue_id, ready)
+            tx.gates.update((lane.queue_id, gate) for ready, gate in promoted if ready and gate is not None)
+            number = sum(ready > 0 for ready, _ in promoted)
+            if number:
+                tx.wake(lane.queue_id, number)
         saved.append((lane.id, lane.occupied, lane.jobs))
     if saved:
         yield "save_lane", saved

@@ -11,6 +11,7 @@ from penstock.domain.job import JobState, Move
 from penstock.store.job_port import Offers
 from penstock.store.jobs.breakers import WHOLE_QUEUE, breaker_of, lock_breakers, read_breakers, save_breakers
 from penstock.store.jobs.due import HELD_MS, give_effect
+from penstock.store.jobs.gates import GATES_MAX, Gate, open_gates, save_gates, settle_gates
 from penstock.store.jobs.reading import within_bytes
 from penstock.store.jobs.rows import lane_of, offer_of
 from penstock.store.jobs.script import listed
@@ -27,22 +28,40 @@ if TYPE_CHECKING:
 TENANTS_MAX = 64
 """How many tenants one call looks at; the others have their turns in the calls after it."""
 
-_DUE, _LATER, _SOONER, _NEXT = range(4)
+PROBES_MAX = 4_096
+"""Of how many tenants and tasks together one call looks for a job; with many tasks it looks at fewer tenants."""
+
+_DUE, _LATER, _SOONER, _NEXT, _GATE = range(5)
 
 
 class Turn:
     """One call of offer: what it is asked for, and what it remembers should it be run again."""
 
-    def __init__(self, queue: JobQueue, count: int, worker: str, after: str, number: int | None = None) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        count: int,
+        worker: str,
+        after: str,
+        tasks: tuple[str, ...] = (),
+        number: int | None = None,
+    ) -> None:
         self.queue = queue
         self.count = count
         self.worker = worker
+        self.tasks = tasks
+        """None named means all."""
         self.after = after
         """The tenant that had its turn last, by then and, when it is over, by now."""
         self.number = random.getrandbits(63) if number is None else number  # no secret
         """Stored with each job taken, to recognise our own after an unknown commit, or in a repeat of the call."""
         self.taken: list[tuple[int, int]] = []
         """Positions and fences of what earlier runs took: theirs if they were committed after all."""
+
+    @property
+    def tenants_max(self) -> int:
+        """How many tenants it looks at."""
+        return max(1, min(TENANTS_MAX, PROBES_MAX // len(self.tasks))) if self.tasks else TENANTS_MAX
 
 
 def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
@@ -55,6 +74,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
         offers = [offer_of(row[:-1], queue.name, queue.settings, row[-1]) for row in rows]
     looked = yield from _look(tx, around, turn)
     rows, next_at_ms = yield from _past_breakers(tx, turn, looked.tenants, turn.count - len(offers))
+    gates_at_ms = yield from settle_gates(queue.id, looked.gates, {row[0] for row in rows}, accept_by_ms)
     if queue.settings.strict and rows:
         yield "commit_strictly", ()
     rows.sort(key=_urgency)
@@ -63,11 +83,14 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     tx.count(queue.id, JobState.OFFERED, len(rows))
     if rows:
         tx.note(Move.OFFER, len(rows))
-    offers += [offer_of(row, queue.name, queue.settings, accept_by_ms) for row in rows]
+    offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms) for row in rows]
     # Of several callers together some may get none, even if others do: what comes next is for them.
-    instants = [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
+    instants = gates_at_ms + [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
+    if len(turn.tasks) > 1 and looked.tenants and len(offers) < turn.count:
+        # Somebody else may have held jobs of all of these tasks, and taken some only.
+        instants.append(tx.now_ms + HELD_MS)
     instants += [one.accept_by_ms for one in offers]
-    if offers and len(looked.tenants) == TENANTS_MAX:
+    if offers and len(looked.tenants) == turn.tenants_max:
         instants.append(tx.now_ms)
     return Offers(offers, max(min(instants) - tx.now_ms, 0) if instants else None)
 
@@ -90,26 +113,42 @@ def offer_again(tx: Tx, around: Surroundings, queues: Sequence[JobQueue], turn: 
         accept_by_ms = tx.now_ms + queue.settings.offer_ms
         rows = yield "offer_again", (listed(positions), accept_by_ms)
         rows.sort(key=_urgency)
-        offers += [offer_of(row, queue.name, queue.settings, accept_by_ms) for row in rows]
+        offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms) for row in rows]
     return offers
 
 
 class Looked(msgspec.Struct, gc=False):
-    """What is ready: the tenants, in turn, and when there will be more."""
+    """What is ready: the tenants, in turn, the gates that were opened for them, and when there will be more."""
 
     tenants: list[str]
+    gates: list[Gate]
     next_at_ms: int | None
 
 
 def _look(tx: Tx, around: Surroundings, turn: Turn) -> Script[Looked]:
     """Give effect to what has come due in the queue, and find the tenants whose turn it is."""
-    arguments = (turn.queue.id, tx.now_ms, around.limits.due_rows_max, turn.after, TENANTS_MAX)
-    rows = yield "look", arguments
+    queue = turn.queue
+    look: tuple[str, Sequence[object]] = (
+        "look",
+        (queue.id, tx.now_ms, around.limits.due_rows_max, turn.after, turn.tenants_max, GATES_MAX),
+    )
+    if turn.tasks:
+        look = "look_for_tasks", (*look[1], listed(turn.tasks))
+    rows = yield look
     due = [(position, lane_id) for kind, position, lane_id, _ in rows if kind == _DUE]
     if due:
         yield from give_effect(tx, around, due)
-        rows = yield "look", arguments
+        yield from save_gates(tx)
+        rows = yield look
+    names = [row[3] for row in rows if row[0] == _GATE]
+    gates: list[Gate] = []
+    if names:
+        gates = yield from open_gates(tx, queue.id, queue.settings, names, turn.count, turn.tasks)
+        rows = yield look
     next_at_ms = None
+    if len(gates) < len(names) or len(names) == GATES_MAX:
+        # Somebody else has some in hand, or there are more than one call looks at.
+        next_at_ms = tx.now_ms + HELD_MS
     for kind, at_ms, _, _ in rows:
         if kind == _NEXT:
             next_at_ms = at_ms if next_at_ms is None else min(at_ms, next_at_ms)
@@ -118,7 +157,7 @@ def _look(tx: Tx, around: Surroundings, turn: Turn) -> Script[Looked]:
             next_at_ms = tx.now_ms + HELD_MS
     later = sorted(row[3] for row in rows if row[0] == _LATER)
     sooner = sorted(row[3] for row in rows if row[0] == _SOONER)
-    return Looked((later + sooner)[:TENANTS_MAX], next_at_ms)
+    return Looked((later + sooner)[: turn.tenants_max], gates, next_at_ms)
 
 
 def _past_breakers(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[tuple[list[Row], int | None]]:
@@ -189,7 +228,11 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
         ahead: list[str] = []
         for place, tenant in enumerate(served):
             wanted = share + (place < extra)
-            rows = yield "take", (turn.queue.id, tenant, wanted, due_at_ms, turn.worker, turn.number)
+            arguments = (turn.queue.id, tenant, wanted, due_at_ms, turn.worker, turn.number)
+            if turn.tasks:
+                rows = yield "take_of_tasks", (*arguments, listed(turn.tasks))
+            else:
+                rows = yield "take", arguments
             taken += rows
             if len(rows) == wanted:
                 (ahead if wanted > share else able).append(tenant)
@@ -201,4 +244,4 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
 
 
 def _urgency(row: Row) -> tuple[int, int]:
-    return -row[4], row[0]
+    return row[-1], row[0]

@@ -68,6 +68,8 @@ def save(
         yield "note_spent", (call, None, tx.now_ms + REPEAT_WINDOW_MS)
     if settings is not queue.settings:
         yield from _widen(tx, queue, settings)
+        if queue.settings.start_rates or settings.start_rates:
+            yield "rearm_gates", (queue.id,)
     if not paused:
         # It may have been paused, or a breaker may have gone: whoever waits has a look.
         by_state = yield from _by_state(queue)
@@ -108,8 +110,8 @@ def delete(tx: Tx, queue: JobQueue) -> Script[None]:
     if use is not None:
         raise JobStateConflict(f"The job queue {queue.name!r} still has {use}.")
     yield "note_spent_operations", (queue.id, tx.now_ms - REPEAT_WINDOW_MS, tx.now_ms + REPEAT_WINDOW_MS)
-    for statement in ("delete_queue", "delete_queue_counts", "delete_queue_breakers", "delete_queue_operations"):
-        yield statement, (queue.id,)
+    for part in ("queue", "queue_counts", "queue_breakers", "queue_gates", "queue_operations"):
+        yield f"delete_{part}", (queue.id,)
 
 
 def counts(tx: Tx, queue: JobQueue) -> Script[JobCounts]:

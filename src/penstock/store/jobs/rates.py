@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.store.jobs.script import Script, Tx
 
 _US_PER_S = 1_000_000
-_US_PER_MS = 1_000
+US_PER_MS = 1_000
 
 SKEW_US_MAX = 60 * _US_PER_S
 """How far the instant of a transaction that waited for a bucket may be behind that of the one before it."""
@@ -25,12 +25,26 @@ Bucket = tuple[int, str]
 WHOLE: Bucket = (1, "")
 
 
+def interval_us_of(per_second: float) -> int:
+    """How long a bucket takes for one token."""
+    return max(round(_US_PER_S / per_second), 1)
+
+
+def ahead_us(full_at_us: int, now_us: int, interval_us: int, burst: int) -> int:
+    """In how long a bucket is full again that will be at an instant, by the rate that it had before."""
+    ahead_us = max(full_at_us - now_us, 0)
+    if ahead_us > burst * interval_us + SKEW_US_MAX:
+        # Only by a lower rate that held before: who raised it wants jobs to come, and so there is one token.
+        return (burst - 1) * interval_us
+    return ahead_us
+
+
 class Buckets:
     """The buckets of one queue within one transaction, whose rows are locked."""
 
     def __init__(self, settings: JobQueueSettings, now_ms: int, full_at_us: dict[Bucket, int]) -> None:
         self._rates = {1: settings.rate, 0: settings.rate_per_tenant}
-        self._now_us = now_ms * _US_PER_MS
+        self._now_us = now_ms * US_PER_MS
         self._before = full_at_us
         self._after = dict(full_at_us)
 
@@ -43,7 +57,7 @@ class Buckets:
                 why = TooMany.RATE_GLOBAL if bucket is WHOLE else TooMany.RATE_TENANT
                 whose = "The queue takes" if bucket is WHOLE else f"The queue takes from tenant {tenant!r}"
                 rate = self._rate(bucket)
-                return JobRefused(f"{whose} {rate.per_second:g} jobs a second.", why, max(1, -(-wait_us // _US_PER_MS)))
+                return JobRefused(f"{whose} {rate.per_second:g} jobs a second.", why, max(1, -(-wait_us // US_PER_MS)))
         for bucket in buckets:
             self._after[bucket] = self._now_us + self._ahead_us(bucket) + self._interval_us(bucket)
         return None
@@ -70,15 +84,10 @@ class Buckets:
 
     def _ahead_us(self, bucket: Bucket) -> int:
         """In how long it is full."""
-        ahead_us = max(self._after.get(bucket, 0) - self._now_us, 0)
-        interval_us = self._interval_us(bucket)
-        if ahead_us > self._rate(bucket).burst * interval_us + SKEW_US_MAX:
-            # Only by a lower rate that held before: who raised it wants jobs to come, and so there is one token.
-            return (self._rate(bucket).burst - 1) * interval_us
-        return ahead_us
+        return ahead_us(self._after.get(bucket, 0), self._now_us, self._interval_us(bucket), self._rate(bucket).burst)
 
     def _interval_us(self, bucket: Bucket) -> int:
-        return round(_US_PER_S / self._rate(bucket).per_second)
+        return interval_us_of(self._rate(bucket).per_second)
 
     def _rate(self, bucket: Bucket) -> Rate:
         rate = self._rates[bucket[0]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer
+from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer, StartRate
 from penstock.domain.retry import RetryPolicy
 from penstock.store.jobs.settings import decode_settings
 
@@ -24,10 +24,13 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     tags: tuple[str, ...] = ()
     trace: str | None = None
     correlation_id: str = ""
+    start_rate: StartRate | None = None
+    gate: str | None = None
+    """The name of the gate that it waits at because of its start rate."""
 
 
 encode_options = msgspec.msgpack.Encoder().encode
-_decode_options = msgspec.msgpack.Decoder(JobOptions).decode
+decode_options = msgspec.msgpack.Decoder(JobOptions).decode
 encode_failure = msgspec.msgpack.Encoder().encode
 _decode_failure = msgspec.msgpack.Decoder(Failure).decode
 
@@ -57,6 +60,7 @@ class JobRecord:
         "priority",
         "queue",
         "queue_id",
+        "rank",
         "ready",
         "settings",
         "state",
@@ -121,8 +125,10 @@ class JobRecord:
             settings,
         ) = row[:RECORD_COLUMNS]
         self.state = JobState(state)
-        self.options = _decode_options(options)
+        self.options = decode_options(options)
         self.settings = decode_settings(settings)
+        self.rank: int | None = None
+        """Its new place in line, if it came due in this transaction."""
 
     @property
     def retry(self) -> RetryPolicy:
@@ -138,6 +144,11 @@ class JobRecord:
     def ordered(self) -> bool:
         """Whether it belongs to a lane that keeps its order."""
         return self.options.lane is not None and self.options.lane.ordered
+
+
+def rank_of(priority: int, due_at_ms: int, settings: JobQueueSettings) -> int:
+    """The place in line of a job that came due at this instant: the lowest goes first."""
+    return due_at_ms - priority * settings.aging_ms
 
 
 RECORD_COLUMNS = 26
@@ -174,6 +185,7 @@ def job_of(row: Row, history: tuple[Attempt, ...] = ()) -> Job:
         worker=record.worker,
         trace=record.options.trace,
         correlation_id=record.options.correlation_id,
+        start_rate=record.options.start_rate,
         result=result,
         failure=None if failure is None else _decode_failure(failure),
         history=history,
@@ -214,7 +226,7 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
         payload,
         options_column,
     ) = row
-    options = _decode_options(options_column)
+    options = decode_options(options_column)
     return Offer(
         lease=Lease(job_id, attempts + 1, fence),
         queue=queue,
@@ -235,4 +247,4 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
 
 def lane_of(row: Row) -> Lane | None:
     """Find the lane in what the statement `take` returns."""
-    return None if row[10] is None else _decode_options(row[12]).lane
+    return None if row[10] is None else decode_options(row[12]).lane

@@ -81,7 +81,7 @@ def fire(tx: Tx, around: Surroundings) -> Script[Fired]:
         schedule = _schedule(row[:_COLUMNS])
         draft = msgspec.structs.replace(schedule.draft, id=around.ids.new_id(), idempotency_key=None)
         # Its row is ours until the commit, and then no longer due: so nobody else fires it, nor does a repetition.
-        [enqueued] = yield from enqueue(tx, queues.queue_of(row[_COLUMNS:]), [draft], bounded=False)
+        [enqueued] = yield from enqueue(tx, around, queues.queue_of(row[_COLUMNS:]), [draft], bounded=False)
         assert isinstance(enqueued, Enqueued), enqueued
         yield "schedule_fired", (schedule.name, _next_at_ms(tx, schedule), schedule.next_at_ms, enqueued.job_id)
     [(next_at_ms,)] = yield "next_schedule", ()

@@ -44,7 +44,7 @@ class Overtaken(Exception):
 class Tx:
     """One transaction: its instant, and what is to be done at its end."""
 
-    __slots__ = ("ahead_ms", "changed", "counted", "now_ms", "ready", "shard", "steps")
+    __slots__ = ("ahead_ms", "changed", "counted", "gates", "now_ms", "ready", "refunds", "shard", "steps")
 
     def __init__(self, now_ms: int, shard: int, ahead_ms: int = 0) -> None:
         self.now_ms = now_ms
@@ -58,6 +58,10 @@ class Tx:
         self.changed: set[str] = set()
         """Jobs that have new events or are finished."""
         self.counted: dict[tuple[int, int], int] = {}
+        self.gates: set[tuple[int, str]] = set()
+        """Queues and gates of theirs at which jobs have begun to wait."""
+        self.refunds: dict[tuple[int, str, int], int] = {}
+        """By queue, gate and the end of the offers: how many offers were no starts."""
         self.steps: dict[str, int] = {}
         """By name, as `JobStore.steps` tells them: what happened to jobs, and how often."""
 
@@ -79,6 +83,11 @@ class Tx:
     def note(self, step: str, number: int = 1) -> None:
         """Note that something happened to so many jobs."""
         self.steps[step] = self.steps.get(step, 0) + number
+
+    def refund(self, queue_id: int, gate: str, until_ms: int) -> None:
+        """Note that an offer of a job with a start rate, which was to end at an instant, came to nothing."""
+        key = (queue_id, gate, until_ms)
+        self.refunds[key] = self.refunds.get(key, 0) + 1
 
     def wake(self, queue_id: int, number: int = 1) -> None:
         """Note that jobs of a queue may have become offerable."""

@@ -68,14 +68,14 @@ class ScriptedJobs:
         self._swept = sweeping.Progress()
         self._wall_seen_ms = _NEVER_MS
         """What the wall clock showed when schedules were last fired."""
-        self._outlets: dict[tuple[int, int, str], Gathering[None, Offer | int | None]] = {}
+        self._outlets: dict[tuple[int, int, str, tuple[str, ...]], Gathering[None, Offer | int | None]] = {}
         self._intakes: dict[tuple[int, int], Gathering[JobDraft, Enqueued | JobError]] = {}
         self._reports: Gathering[Report, Reported | JobError] = Gathering(
             self._report, width=runner.width, size_of=_report_size
         )
         self._statuses: Gathering[Lease, LeaseStatus] = Gathering(self._lease_statuses, width=runner.width)
-        self._turns: dict[int, str] = {}
-        """By queue id, the tenant that had its turn last, here. Only a hint."""
+        self._turns: dict[tuple[int, tuple[str, ...]], str] = {}
+        """By queue id and tasks, the tenant that had its turn last, here. Only a hint."""
         self._under_way: set[asyncio.Future[Any]] = set()
         self._copies: WeakSet[ScriptedJobs] = WeakSet()
 
@@ -144,9 +144,13 @@ class ScriptedJobs:
     async def enqueue(self, queue: JobQueue, drafts: Sequence[JobDraft]) -> list[Enqueued | JobError]:
         return await self._intake(queue).call(drafts)
 
-    async def offer(self, queue: JobQueue, *, count: int, worker: str, turn: int | None = None) -> Offers:
+    async def offer(
+        self, queue: JobQueue, *, count: int, worker: str, tasks: tuple[str, ...] = (), turn: int | None = None
+    ) -> Offers:
         # Offers of a turn are one call's own, so it does not share them with others of its worker.
-        taking = self._outlet(queue, worker).call if turn is None else partial(self._take, queue, worker, turn)
+        taking = (
+            self._outlet(queue, worker, tasks).call if turn is None else partial(self._take, queue, worker, tasks, turn)
+        )
         # In a task of its own: who is cancelled gets no offers, but some may have been made.
         task = asyncio.ensure_future(taking([None] * count))
         try:
@@ -157,26 +161,26 @@ class ScriptedJobs:
             raise
         return _offers(taken)
 
-    def _outlet(self, queue: JobQueue, worker: str) -> Gathering[None, Offer | int | None]:
+    def _outlet(self, queue: JobQueue, worker: str, tasks: tuple[str, ...]) -> Gathering[None, Offer | int | None]:
         """What gathers the free places of one worker. It fills each with an offer, or says when to ask again."""
-        key = (queue.id, queue.revision, worker)
+        key = (queue.id, queue.revision, worker, tasks)
         outlet = self._outlets.get(key)
         if outlet is None:
             if len(self._outlets) >= QUEUES_CACHED_MAX:
                 self._outlets = {key: outlet for key, outlet in self._outlets.items() if not outlet.idle}
 
-            take = partial(self._take, queue, worker, None)
+            take = partial(self._take, queue, worker, tasks, None)
             outlet = self._outlets[key] = Gathering(take, width=self._runner.width)
         return outlet
 
     async def _take(
-        self, queue: JobQueue, worker: str, number: int | None, places: list[None]
+        self, queue: JobQueue, worker: str, tasks: tuple[str, ...], number: int | None, places: list[None]
     ) -> list[Offer | int | None]:
-        turn = offering.Turn(queue, len(places), worker, self._turns.get(queue.id, ""), number)
+        turn = offering.Turn(queue, len(places), worker, self._turns.get((queue.id, tasks), ""), tasks, number)
         made = await self._runner.run("offer", partial(offering.offer, around=self._around, turn=turn))
         if len(self._turns) >= QUEUES_CACHED_MAX:
             self._turns.clear()
-        self._turns[queue.id] = turn.after
+        self._turns[queue.id, tasks] = turn.after
         return [*made.offers, *[made.next_in_ms] * (len(places) - len(made.offers))]
 
     async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:
@@ -195,7 +199,7 @@ class ScriptedJobs:
                 self._intakes = {key: intake for key, intake in self._intakes.items() if not intake.idle}
 
             async def enqueue(drafts: list[JobDraft]) -> list[Enqueued | JobError]:
-                body = partial(enqueueing.enqueue, queue=queue, drafts=drafts, written=set())
+                body = partial(enqueueing.enqueue, around=self._around, queue=queue, drafts=drafts, written={})
                 return await self._runner.run("enqueue", body)
 
             intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width, size_of=_draft_size)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.domain.job import JobState
 from penstock.domain.limits import DAY_MS, REPEAT_WINDOW_MS
+from penstock.store.jobs import gates
 from penstock.store.jobs.removing import Doomed, remove, remove_rest
 from penstock.store.jobs.settings import decode_settings
 
@@ -66,6 +67,7 @@ def sweep(tx: Tx, around: Surroundings, progress: Progress) -> Script[bool]:
         ("delete_empty_lanes", ()),
         ("delete_closed_breakers", ()),
         ("delete_full_buckets", (tx.now_ms * 1_000,)),
+        ("delete_idle_gates", ((tx.now_ms - gates.KEPT_MS) * 1_000,)),
         ("delete_old_operations", (tx.now_ms - OPERATIONS_KEPT_MS,)),
         ("delete_spent", (tx.now_ms,)),
     ):

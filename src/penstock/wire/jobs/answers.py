@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.domain.job import Failure, JobState
+from penstock.domain.job import Failure, JobState, StartRate
 from penstock.domain.job_queue import JobQueueSettings
 from penstock.domain.retry import RetryPolicy
 
@@ -45,6 +45,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The job was there already: it has the id that you chose, or the idempotency key stood for it."""
     duplicate: bool = False
     """An unfinished job had the unique key already: this one."""
+    replaced: str | None = None
+    """The id of the waiting job that had the unique key, and was cancelled for this one."""
     result: Raw | UnsetType = UNSET
     """Of a job that was replayed and has succeeded."""
 
@@ -106,6 +108,7 @@ class JobView(JobSummary, frozen=True, kw_only=True):
     result: Raw
     timeout_ms: int
     retry: RetryPolicy
+    start_rate: StartRate | None
     traceparent: str | None
     history: list[AttemptView]
 

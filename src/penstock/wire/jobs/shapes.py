@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, Failure
-from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, LaneSettings, Rate
+from penstock.domain import job as domain
+from penstock.domain.job import PRIORITY_DEFAULT, PRIORITY_MAX, Failure, OnDuplicate
+from penstock.domain.job_queue import BreakerPolicy, JobQueueSettings, LaneSettings, Rate, StartRateSettings
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import DAY_MS, HOUR_MS, SECOND_MS
 from penstock.domain.retry import RetryPolicy
@@ -25,6 +26,8 @@ JobId = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 MaybeEmptyName = Annotated[str, Meta(max_length=LENGTH_MAX)]
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Wait = Annotated[int, Meta(ge=0, le=YEAR_MS)]
+PerSecond = Annotated[float, Meta(ge=0.000_01, le=1_000_000)]
+Burst = Annotated[int, Meta(ge=1, le=1_000_000)]
 Instant = Annotated[int, Meta(ge=0, le=INSTANT_MS_MAX)]
 
 
@@ -57,6 +60,18 @@ class Concurrency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     width: Annotated[int, Meta(ge=1, le=10_000)] = 1
 
 
+class StartRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of all jobs of a queue and a tenant with this key, `per_second` start in a second, and `burst` after a pause.
+
+    The queue's `start_rates` come first; otherwise the rate counts while the key is new: when no job with it has
+    started for an hour.
+    """
+
+    key: Name
+    per_second: PerSecond
+    burst: Burst = 1
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to be done, and how: everything about a job but its queue and when it runs."""
 
@@ -69,6 +84,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | None = None
     retry: Retry | None = None
     unique_key: Name | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    start_rate: StartRate | None = None
     tags: Annotated[list[Name], Meta(max_length=20)] = []
 
 
@@ -111,14 +128,16 @@ class LooseJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Dequeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker wants: up to `count` jobs at once, of these queues, waiting up to `wait_ms` for the first.
 
-    On a stream `count` is the credit: how many jobs the worker may have at the same time. If the answer was lost or the
-    stream broke, the same request with the same `request_id` is first offered what is left of the first one's offers.
+    With `tasks` only jobs of these tasks are offered. On a stream `count` is the credit: how many jobs the worker may
+    have at the same time. If the answer was lost or the stream broke, the same request with the same `request_id` is
+    first offered what is left of the first one's offers.
     """
 
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=16)]
     worker: MaybeEmptyName = ""
     count: Annotated[int, Meta(ge=1, le=500)] = 1
     wait_ms: Annotated[int, Meta(ge=0, le=60 * SECOND_MS)] = 0
+    tasks: Annotated[list[Name], Meta(min_length=1, max_length=500)] = []
     request_id: Name | None = None
 
 
@@ -240,8 +259,8 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Bucket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rate: `per_second` on average, and `burst` at once after a pause. The slowest is about one a day."""
 
-    per_second: Annotated[float, Meta(ge=0.000_01, le=1_000_000)]
-    burst: Annotated[int, Meta(ge=1, le=1_000_000)]
+    per_second: PerSecond
+    burst: Burst
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -259,6 +278,14 @@ class LaneSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shared: bool = False
 
 
+class StartRateSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many jobs with a key start in a second: of each tenant, or `shared`, of all tenants together."""
+
+    per_second: PerSecond
+    burst: Burst = 1
+    shared: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a queue; what is left out keeps its value, or in a new queue has the default."""
 
@@ -268,6 +295,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retry: Retry | UnsetType = UNSET
     breaker: Breaker | UnsetType | None = UNSET
     lanes: Annotated[dict[Name, LaneSetting], Meta(max_length=100)] | UnsetType = UNSET
+    start_rates: Annotated[dict[Name, StartRateSetting], Meta(max_length=100)] | UnsetType = UNSET
+    aging_ms: Annotated[int, Meta(ge=0, le=DAY_MS)] | UnsetType = UNSET
     offer_ms: Annotated[int, Meta(ge=100, le=HOUR_MS)] | UnsetType = UNSET
     lease_ms: Annotated[int, Meta(ge=1_000, le=DAY_MS)] | UnsetType = UNSET
     timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | UnsetType = UNSET
@@ -292,6 +321,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if "lanes" in given:
             given["lanes"] = {
                 key: LaneSettings(width=lane.width, shared=lane.shared) for key, lane in given["lanes"].items()
+            }
+        if "start_rates" in given:
+            given["start_rates"] = {
+                key: StartRateSettings(**msgspec.structs.asdict(rate)) for key, rate in given["start_rates"].items()
             }
         return msgspec.structs.replace(settings, **given)
 
@@ -377,7 +410,7 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
             correlation_id=correlation_id,
             id=job.id,
         )
-    concurrency = job.concurrency
+    concurrency, rate = job.concurrency, job.start_rate
     new = job if isinstance(job, NewJob) else None
     return JobRequest(
         task=job.task,
@@ -392,6 +425,10 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
         timeout_ms=job.timeout_ms,
         retry=None if job.retry is None else job.retry.policy(),
         unique_key=job.unique_key,
+        on_duplicate=job.on_duplicate,
+        start_rate=None
+        if rate is None
+        else domain.StartRate(key=rate.key, per_second=rate.per_second, burst=rate.burst),
         tags=tuple(job.tags),
         trace=trace,
         correlation_id=correlation_id,

@@ -66,6 +66,7 @@ def job_view(job: Job) -> JobView:
         result=Raw(job.result or b"null"),
         timeout_ms=job.timeout_ms,
         retry=job.retry,
+        start_rate=job.start_rate,
         traceparent=job.trace,
         history=[_attempt_view(attempt) for attempt in job.history],
     )

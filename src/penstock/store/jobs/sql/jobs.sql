@@ -38,7 +38,8 @@ UPDATE penstock.job SET state = $2, ready = $3, due_at = $4, lane_id = $5, in_la
         WHEN CAST($2 AS smallint) <> 2 OR state IN (2, 3) THEN queued_at
         WHEN state IN (1, 5) AND due_at < $16 THEN due_at
         ELSE $16
-    END
+    END,
+    rank = coalesce(CAST($17 AS bigint), rank)
 WHERE position = $1
 
 -- :save_result
@@ -76,7 +77,8 @@ SELECT min(due_at) FROM penstock.job WHERE due_at IS NOT NULL AND finished_at IS
 
 -- :look
 -- What an offer has to know: what is due (0), the tenants that have jobs ready, up to $5 of them, those after $4 (1)
--- and those before it (2), and when the next job comes due (3).
+-- and those before it (2), when the next job comes due or the next token comes (3), and the gates to be looked at, up to
+-- $6 of them (4).
 WITH RECURSIVE
 later (tenant, number) AS (
     SELECT (SELECT min(tenant) FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND tenant > CAST($4 AS text)), 1
@@ -104,11 +106,91 @@ UNION ALL SELECT 2, 0, NULL, tenant FROM sooner WHERE tenant IS NOT NULL
 UNION ALL SELECT 3, due_at, NULL, '' FROM (
     SELECT due_at FROM penstock.job WHERE queue_id = $1 AND due_at > CAST($2 AS bigint) ORDER BY due_at LIMIT 1
 ) AS next
+UNION ALL SELECT 3, next_at, NULL, '' FROM (
+    SELECT next_at FROM penstock.job_gate WHERE queue_id = $1 AND next_at > CAST($2 AS bigint) ORDER BY next_at LIMIT 1
+) AS next_gate
+UNION ALL SELECT 4, 0, NULL, gate FROM (
+    SELECT gate FROM penstock.job_gate
+    WHERE queue_id = $1 AND next_at <= CAST($2 AS bigint)
+        AND EXISTS (SELECT 1 FROM penstock.job_queue WHERE id = $1 AND paused = 0)
+    ORDER BY next_at LIMIT $6
+) AS gate
+
+-- :look_for_tasks
+-- The same for a worker that takes the tasks $7 only, with the tenants that have jobs of these. However many jobs of other
+-- tasks are ready, they are not looked at.
+WITH RECURSIVE
+wanted (task) AS MATERIALIZED (
+    SELECT t.task FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS t (task) -- [postgres]
+    SELECT t.value FROM json_each($7) AS t -- [sqlite]
+    WHERE EXISTS (SELECT 1 FROM penstock.job AS j WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = t.task) -- [postgres]
+    WHERE EXISTS (SELECT 1 FROM job AS j WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = t.value) -- [sqlite]
+),
+later (tenant, number) AS (
+    SELECT (
+        SELECT min(found.tenant) FROM (
+            SELECT (
+                SELECT min(j.tenant) FROM penstock.job AS j
+                WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = wanted.task AND j.tenant > CAST($4 AS text)
+            ) AS tenant FROM wanted
+        ) AS found
+    ), 1
+    FROM penstock.job_queue WHERE id = $1 AND paused = 0
+    UNION ALL
+    SELECT (
+        SELECT min(found.tenant) FROM (
+            SELECT (
+                SELECT min(j.tenant) FROM penstock.job AS j
+                WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = wanted.task AND j.tenant > later.tenant
+            ) AS tenant FROM wanted
+        ) AS found
+    ), number + 1
+    FROM later WHERE tenant IS NOT NULL AND number < CAST($5 AS int)
+),
+sooner (tenant, number) AS (
+    SELECT (
+        SELECT min(found.tenant) FROM (
+            SELECT (
+                SELECT min(j.tenant) FROM penstock.job AS j
+                WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = wanted.task AND j.tenant <= CAST($4 AS text)
+            ) AS tenant FROM wanted
+        ) AS found
+    ), 1
+    FROM penstock.job_queue WHERE id = $1 AND paused = 0
+    UNION ALL
+    SELECT (
+        SELECT min(found.tenant) FROM (
+            SELECT (
+                SELECT min(j.tenant) FROM penstock.job AS j
+                WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = wanted.task AND j.tenant > sooner.tenant AND j.tenant <= CAST($4 AS text)
+            ) AS tenant FROM wanted
+        ) AS found
+    ), number + 1
+    FROM sooner WHERE tenant IS NOT NULL AND number < CAST($5 AS int)
+)
+SELECT 0, position, lane_id, '' FROM (
+    SELECT position, lane_id FROM penstock.job WHERE queue_id = $1 AND due_at <= CAST($2 AS bigint)
+    ORDER BY due_at LIMIT $3
+) AS due
+UNION ALL SELECT 1, 0, NULL, tenant FROM later WHERE tenant IS NOT NULL
+UNION ALL SELECT 2, 0, NULL, tenant FROM sooner WHERE tenant IS NOT NULL
+UNION ALL SELECT 3, due_at, NULL, '' FROM (
+    SELECT due_at FROM penstock.job WHERE queue_id = $1 AND due_at > CAST($2 AS bigint) ORDER BY due_at LIMIT 1
+) AS next
+UNION ALL SELECT 3, next_at, NULL, '' FROM (
+    SELECT next_at FROM penstock.job_gate WHERE queue_id = $1 AND next_at > CAST($2 AS bigint) ORDER BY next_at LIMIT 1
+) AS next_gate
+UNION ALL SELECT 4, 0, NULL, gate FROM (
+    SELECT gate FROM penstock.job_gate
+    WHERE queue_id = $1 AND next_at <= CAST($2 AS bigint)
+        AND EXISTS (SELECT 1 FROM penstock.job_queue WHERE id = $1 AND paused = 0)
+    ORDER BY next_at LIMIT $6
+) AS gate
 
 -- :take
 WITH next AS MATERIALIZED (
     SELECT position FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND tenant = $2
-    ORDER BY priority DESC, position LIMIT $3
+    ORDER BY rank, position LIMIT $3
     FOR UPDATE SKIP LOCKED -- [postgres]
 )
 UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5, turn = $6
@@ -116,7 +198,32 @@ FROM next WHERE job.position = next.position
 RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued_at, job.fence, job.attempts, job.failures, job.losses,
     job.lane_id,
     (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
-    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position)
+    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
+    job.rank
+
+-- :take_of_tasks
+-- The same of the tasks $7 only.
+WITH next AS MATERIALIZED (
+    SELECT found.position FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS t (task) -- [postgres]
+    CROSS JOIN LATERAL ( -- [postgres]
+        SELECT position, rank FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND task = t.task AND tenant = $2 -- [postgres]
+        ORDER BY rank, position LIMIT $3 -- [postgres]
+        FOR UPDATE SKIP LOCKED -- [postgres]
+    ) AS found -- [postgres]
+    SELECT found.position FROM json_each($7) AS t -- [sqlite]
+    CROSS JOIN job AS found ON found.position IN ( -- [sqlite]
+        SELECT position FROM job WHERE queue_id = $1 AND ready = 1 AND task = t.value AND tenant = $2 -- [sqlite]
+        ORDER BY rank, position LIMIT $3 -- [sqlite]
+    ) -- [sqlite]
+    ORDER BY found.rank, found.position LIMIT $3
+)
+UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5, turn = $6
+FROM next WHERE job.position = next.position
+RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued_at, job.fence, job.attempts, job.failures, job.losses,
+    job.lane_id,
+    (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
+    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
+    job.rank
 
 -- :taken_before
 -- What an earlier run of the same turn took: $1 are positions and fences. If that run was rolled back, somebody else may

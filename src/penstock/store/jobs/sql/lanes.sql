@@ -60,18 +60,19 @@ WITH next AS (
     ORDER BY position LIMIT $2
     FOR UPDATE -- [postgres]
 )
-UPDATE penstock.job SET in_lane = 1, ready = CASE WHEN job.state = 2 THEN 1 ELSE 0 END
+UPDATE penstock.job SET in_lane = 1,
+    ready = CASE WHEN job.state <> 2 THEN 0 WHEN job.gate IS NULL THEN 1 ELSE 2 END
 FROM next WHERE job.position = next.position
-RETURNING job.ready
+RETURNING job.ready, job.gate
 
 -- :promote_by_urgency
 -- Who goes next: the most urgent of those that are due, and not about to be removed.
 WITH next AS (
     SELECT position FROM penstock.job
     WHERE lane_id = $1 AND in_lane = 0 AND ready = 0 AND state = 2 AND finished_at IS NULL
-    ORDER BY priority DESC, position LIMIT $2
+    ORDER BY rank, position LIMIT $2
     FOR UPDATE -- [postgres]
 )
-UPDATE penstock.job SET in_lane = 1, ready = 1
+UPDATE penstock.job SET in_lane = 1, ready = CASE WHEN job.gate IS NULL THEN 1 ELSE 2 END
 FROM next WHERE job.position = next.position
-RETURNING job.ready
+RETURNING job.ready, job.gate

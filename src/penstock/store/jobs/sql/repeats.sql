@@ -46,4 +46,5 @@ WHERE position IN (SELECT value FROM json_each($1)) -- [sqlite]
 WHERE position = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($1 AS jsonb)) AS bigint))) -- [postgres]
 RETURNING position, id, task, tenant, priority, enqueued_at, fence, attempts, failures, losses, lane_id,
     (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
-    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position)
+    (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
+    rank
