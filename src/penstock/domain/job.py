@@ -107,6 +107,13 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The jobs of all tenants stand in this line, as the settings of their queue say."""
 
 
+class Membership(msgspec.Struct, frozen=True, gc=False):
+    """The gather that a job is a member of, and its place among the members, from 0."""
+
+    gather_id: str
+    index: int
+
+
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to be enqueued; checked already."""
 
@@ -134,6 +141,9 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A digest of the caller's key and tenant, 32 bytes."""
     fingerprint: bytes = b""
     """A digest of everything that the request asked for, to tell another request under the same key."""
+    member: Membership | None = None
+    gathered: str | None = None
+    """The id of the gather that it is the continuation of."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -161,6 +171,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     losses: int
     trace: str | None
     correlation_id: str
+    member: Membership | None = None
+    gathered: str | None = None
 
 
 class AttemptOutcome(IntEnum):
@@ -240,6 +252,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The last one."""
     history: tuple[Attempt, ...] = ()
     """Oldest first, the last `limits.attempts_shown_max`; empty in lists."""
+    member: Membership | None = None
+    gathered: str | None = None
+    """The id of the gather that it is the continuation of."""
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):

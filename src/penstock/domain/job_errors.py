@@ -105,6 +105,21 @@ class OperationDoesNotExist(JobError):
         super().__init__(f"There is no operation {operation_id!r}.")
 
 
+class GatherDoesNotExist(JobError):
+    """No gather has this id; or the caller must not see it, which reads the same."""
+
+    def __init__(self, gather_id: str) -> None:
+        super().__init__(f"There is no gather {gather_id!r}.")
+
+
+class GatherExists(JobError):
+    """A gather of this id exists with another continuation, error policy or tenant."""
+
+
+class JobExists(JobError):
+    """Another job has this id already."""
+
+
 class StreamDoesNotExist(JobError):
     """No stream of offers of this server has this name; it may have ended."""
 

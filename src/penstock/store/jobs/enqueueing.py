@@ -232,12 +232,15 @@ class _Intake:
         positions: dict[str, int] = dict(inserted)
         contents: list[Sequence[object]] = []
         tags: list[Sequence[object]] = []
+        members: list[Sequence[object]] = []
         for draft in drafts:
             position = positions.get(draft.id)
             if position is None:
                 continue
             contents.append((position, draft.payload, _options(draft, self._lane(draft))))
             tags += [(tag, position) for tag in dict.fromkeys(draft.tags)]
+            if draft.member is not None:
+                members.append((draft.member.gather_id, draft.member.index, draft.id))
             state = JobState(rows[draft.id][4])
             self._tx.count(self._queue.id, state, 1)
             self._tx.note(ENQUEUED)
@@ -253,6 +256,8 @@ class _Intake:
             yield "insert_content", contents
         if tags:
             yield "insert_tag", tags
+        if members:
+            yield "insert_member", members
         yield from save_lanes(self._tx, lanes.values())
         if missing:
             yield from self._resolve(missing)
@@ -351,5 +356,7 @@ def _options(draft: JobDraft, lane: Lane | None) -> bytes:
         tags=draft.tags,
         trace=draft.trace,
         correlation_id=draft.correlation_id,
+        member=draft.member,
+        gathered=draft.gathered,
     )
     return encode_options(options)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer
+from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Membership, Offer
 from penstock.domain.retry import RetryPolicy
 from penstock.store.jobs.settings import decode_settings
 
@@ -24,12 +24,14 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     tags: tuple[str, ...] = ()
     trace: str | None = None
     correlation_id: str = ""
+    member: Membership | None = None
+    gathered: str | None = None
 
 
 encode_options = msgspec.msgpack.Encoder().encode
 _decode_options = msgspec.msgpack.Decoder(JobOptions).decode
 encode_failure = msgspec.msgpack.Encoder().encode
-_decode_failure = msgspec.msgpack.Decoder(Failure).decode
+decode_failure = msgspec.msgpack.Decoder(Failure).decode
 
 
 class JobRecord:
@@ -175,8 +177,10 @@ def job_of(row: Row, history: tuple[Attempt, ...] = ()) -> Job:
         trace=record.options.trace,
         correlation_id=record.options.correlation_id,
         result=result,
-        failure=None if failure is None else _decode_failure(failure),
+        failure=None if failure is None else decode_failure(failure),
         history=history,
+        member=record.options.member,
+        gathered=record.options.gathered,
     )
 
 
@@ -193,7 +197,7 @@ def attempt_of(row: Row) -> Attempt:
         started_at_ms=started_at,
         outcome=AttemptOutcome(outcome),
         ended_at_ms=ended_at,
-        failure=None if failure is None else _decode_failure(failure),
+        failure=None if failure is None else decode_failure(failure),
     )
 
 
@@ -230,6 +234,8 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
         losses=losses,
         trace=options.trace,
         correlation_id=options.correlation_id,
+        member=options.member,
+        gathered=options.gathered,
     )
 
 

@@ -16,6 +16,7 @@ from penstock.store.jobs import (
     due,
     enqueueing,
     event_stream,
+    gathers,
     interventions,
     offering,
     operations,
@@ -31,13 +32,14 @@ from penstock.store.jobs.surroundings import Surroundings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.domain.gather import Gather, NewGather, NewMember
     from penstock.domain.ids import IdSource
     from penstock.domain.job import Job, JobDraft, JobEvent, Lease, Offer
     from penstock.domain.job_errors import JobError
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
-    from penstock.store.job_port import DeadGroup, Enqueued, Events, LeaseStatus, Report, Reported
+    from penstock.store.job_port import DeadGroup, Enqueued, Events, Filled, LeaseStatus, MemberPage, Report, Reported
     from penstock.store.jobs.running import Runner
 
 _log = logging.getLogger(__name__)
@@ -271,6 +273,26 @@ class ScriptedJobs:
 
     async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
         return await self._runner.run("events", partial(event_stream.read, job_id=job_id, after=after, limit=limit))
+
+    # -- gathers ----------------------------------------------------------------------------------
+
+    async def open_gather(self, new: NewGather, members: Sequence[NewMember], *, seal: bool) -> Filled:
+        body = partial(gathers.open_gather, around=self._around, new=new, members=members, seal=seal)
+        return await self._runner.run("open_gather", body)
+
+    async def fill_gather(self, gather_id: str, members: Sequence[NewMember], *, seal: bool) -> Filled:
+        body = partial(gathers.fill_gather, around=self._around, gather_id=gather_id, members=members, seal=seal)
+        return await self._runner.run("fill_gather", body)
+
+    async def gather(self, gather_id: str) -> Gather:
+        return await self._runner.run("gather", partial(gathers.find, gather_id=gather_id))
+
+    async def cancel_gather(self, gather_id: str) -> Gather:
+        return await self._runner.run("cancel_gather", partial(gathers.cancel_gather, gather_id=gather_id))
+
+    async def gather_results(self, gather_id: str, *, after: int = -1, limit: int) -> MemberPage:
+        body = partial(gathers.results, gather_id=gather_id, after=after, limit=limit)
+        return await self._runner.run("gather_results", body)
 
     # -- schedules --------------------------------------------------------------------------------
 

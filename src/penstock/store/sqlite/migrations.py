@@ -22,6 +22,7 @@ MIGRATIONS = (
     "schema_5.sql",
     "schema_6.sql",
     "schema_7.sql",
+    "schema_10.sql",
 )
 """The steps, in order: the file at index N brings the schema from version N to N + 1."""
 
