@@ -29,13 +29,11 @@ def new_gather(queue: JobQueue, **fields: Any) -> NewGather:
 
 def members(gather_id: str, queue: JobQueue, count: int, first: int = 0, **fields: Any) -> list[NewMember]:
     """Make members."""
-    return [
-        NewMember(
-            queue=queue,
-            draft=draft("member", **{"id": id_at(gather_id, index), "member": Membership(gather_id, index)} | fields),
-        )
-        for index in range(first, first + count)
-    ]
+    made = []
+    for index in range(first, first + count):
+        own: dict[str, Any] = {"id": id_at(gather_id, index), "member": Membership(gather_id, index), **fields}
+        made.append(NewMember(queue=queue, draft=draft("member", **own)))
+    return made
 
 
 async def open_gather(
@@ -59,10 +57,7 @@ async def run_members(jobs: JobStore, queue: JobQueue, count: int, *, fails: int
     await jobs.report([Accept(lease) for lease in leases])
     failure = Failure(kind="x", permanent=True)
     await jobs.report(
-        [
-            Complete(lease, b"1") if place < count - fails else Fail(lease, failure)
-            for place, lease in enumerate(leases)
-        ]
+        [Complete(lease, b"1") if place < count - fails else Fail(lease, failure) for place, lease in enumerate(leases)]
     )
 
 

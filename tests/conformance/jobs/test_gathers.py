@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from penstock.domain.gather import ErrorPolicy, GatherState, id_at
@@ -268,9 +267,9 @@ class TestFilling:
         await finish(jobs, lease)
         opened = await jobs.open_gather(new, first, seal=False)
         assert not opened.created
-        assert [msgspec.structs.astuple(one) for one in opened.members] == [
-            (first[0].draft.id, JobState.SUCCEEDED, False, False),
-            (first[1].draft.id, JobState.QUEUED, False, False),
+        assert opened.members == [
+            Enqueued(first[0].draft.id, JobState.SUCCEEDED, new=False),
+            Enqueued(first[1].draft.id, JobState.QUEUED, new=False),
         ]
         filled = await jobs.fill_gather(new.id, rest, seal=True)
         assert (filled.gather.total, filled.gather.succeeded) == (4, 1)
@@ -337,8 +336,7 @@ class TestFilling:
     async def test_members_may_be_of_several_queues(self, jobs: JobStore, queue: JobQueue) -> None:
         other = await make_queue(jobs, "other", strict=True)
         new = new_gather(other)
-        keyed = {"idempotency_key": b"k" * 32}
-        own = [*members(new.id, other, 1, **keyed), *members(new.id, queue, 2, first=1)]
+        own = [*members(new.id, other, 1, idempotency_key=b"k" * 32), *members(new.id, queue, 2, first=1)]
         assert_stored(await jobs.open_gather(new, own, seal=True))
         await run_members(jobs, queue, 2)
         await assert_waiting(jobs, new.id, succeeded=2)

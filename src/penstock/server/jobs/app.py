@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.server.jobs.document import SECURITY_SCHEMES, Schemas, operation
 from penstock.server.jobs.endpoint import Endpoint
 from penstock.server.jobs.enqueueing import EnqueueRoutes
+from penstock.server.jobs.gathers import GatherRoutes
 from penstock.server.jobs.looking import LookRoutes
 from penstock.server.jobs.observer import Observer
 from penstock.server.jobs.operations import OperationRoutes
@@ -57,6 +58,7 @@ def job_endpoint(
         [
             *EnqueueRoutes(jobs, observer).routes(),
             *WorkRoutes(jobs, LeaseTokens(secret), ids, observer).routes(),
+            *GatherRoutes(jobs, observer).routes(),
             *LookRoutes(jobs, cursors).routes(),
             *QueueRoutes(jobs).routes(),
             *OperationRoutes(jobs, cursors).routes(),

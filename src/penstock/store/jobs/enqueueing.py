@@ -232,15 +232,12 @@ class _Intake:
         positions: dict[str, int] = dict(inserted)
         contents: list[Sequence[object]] = []
         tags: list[Sequence[object]] = []
-        members: list[Sequence[object]] = []
         for draft in drafts:
             position = positions.get(draft.id)
             if position is None:
                 continue
             contents.append((position, draft.payload, _options(draft, self._lane(draft))))
             tags += [(tag, position) for tag in dict.fromkeys(draft.tags)]
-            if draft.member is not None:
-                members.append((draft.member.gather_id, draft.member.index, draft.id))
             state = JobState(rows[draft.id][4])
             self._tx.count(self._queue.id, state, 1)
             self._tx.note(ENQUEUED)
@@ -256,6 +253,7 @@ class _Intake:
             yield "insert_content", contents
         if tags:
             yield "insert_tag", tags
+        members = _member_rows([draft for draft in drafts if draft.id in positions])
         if members:
             yield "insert_member", members
         yield from save_lanes(self._tx, lanes.values())
@@ -346,6 +344,11 @@ def _found(holder: Holder, *, by_unique_key: bool = False) -> Enqueued:
 
 def _unique_key(draft: JobDraft) -> _UniqueKey | None:
     return None if draft.unique_key is None else (draft.tenant, draft.unique_key)
+
+
+def _member_rows(drafts: Iterable[JobDraft]) -> list[Sequence[object]]:
+    """What `insert_member` takes of those that are members of a gather."""
+    return [(draft.member.gather_id, draft.member.index, draft.id) for draft in drafts if draft.member is not None]
 
 
 def _options(draft: JobDraft, lane: Lane | None) -> bytes:

@@ -105,9 +105,7 @@ def _keep_queues(wanted: Sequence[JobQueue]) -> Script[None]:
             raise JobQueueDoesNotExist(f"There is no job queue {queue.name!r} any more.")
 
 
-def _fill(
-    tx: Tx, around: Surroundings, gather_id: str, members: Sequence[NewMember], *, seal: bool
-) -> Script[Filled]:
+def _fill(tx: Tx, around: Surroundings, gather_id: str, members: Sequence[NewMember], *, seal: bool) -> Script[Filled]:
     gather = yield from find(tx, gather_id)
     answers = yield from _Filling(tx, around, gather, members).run(seal=seal)
     yield from settle(tx)
@@ -242,9 +240,7 @@ def _is_complete(standing: _Standing, now_ms: int) -> bool:
     return (
         standing.state is GatherState.WAITING
         and standing.expires_at_ms > now_ms
-        and complete(
-            standing.on_error, total=standing.total, succeeded=standing.succeeded, failed=standing.failed
-        )
+        and complete(standing.on_error, total=standing.total, succeeded=standing.succeeded, failed=standing.failed)
     )
 
 

@@ -74,6 +74,13 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
 
 
+class MembershipView(msgspec.Struct, frozen=True, kw_only=True):
+    """The gather that a job is a member of, and its index there."""
+
+    id: str
+    index: int
+
+
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A job in a list."""
 
@@ -97,6 +104,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     correlation_id: str
     failure: Failure | None
+    gather: MembershipView | UnsetType = UNSET
+    """Of a member of a gather."""
+    gathered: str | UnsetType = UNSET
+    """Of a continuation: the id of its gather."""
 
 
 class JobView(JobSummary, frozen=True, kw_only=True):
@@ -145,6 +156,8 @@ class OfferView(msgspec.Struct, frozen=True, kw_only=True):
     losses: int
     traceparent: str | None
     correlation_id: str
+    gather: MembershipView | UnsetType = UNSET
+    gathered: str | UnsetType = UNSET
 
 
 class OffersView(msgspec.Struct, frozen=True, kw_only=True):
