@@ -21,6 +21,8 @@ TABLES = (
     "job_bucket",
     "job_operation",
     "job_removed",
+    "job_gather",
+    "job_gather_member",
 )
 
 
