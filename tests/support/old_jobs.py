@@ -10,7 +10,8 @@ from penstock.domain.job import JobState, Lane
 from penstock.domain.job_queue import JobQueueSettings
 from penstock.store.jobs.rows import JobOptions, encode_options
 from penstock.store.port import Store
-from tests.support.job_steps import draft, enqueue, enqueue_one, offer, offered_ids
+from tests.support.gathers import assert_continued, open_gather, run_members
+from tests.support.job_steps import draft, enqueue, enqueue_one, make_queue, offer, offered_ids
 
 GROUP, KEY = Lane(key="g", ordered=True), Lane(key="k")
 JOBS: list[tuple[str, str, JobState, Lane, int, int, int]] = [
@@ -98,3 +99,12 @@ async def check_split(store: Store) -> None:
     assert await offered_ids(jobs, queue) == ["b-second-of-group"]
     [third] = await enqueue(jobs, queue, draft(tenant="c", lane=GROUP))
     assert await offered_ids(jobs, queue) == [third]
+
+
+async def check_gathers(store: Store) -> None:
+    """Check that a gather is taken and continued, and that jobs from before, which know of none, still end."""
+    jobs = store.jobs
+    gather_id, _ = await open_gather(jobs, await make_queue(jobs, "new"), 2)
+    await run_members(jobs, await jobs.find_queue("new"), 2)
+    await assert_continued(jobs, gather_id)
+    assert (await jobs.cancel("b-patient")).state is JobState.CANCELLED

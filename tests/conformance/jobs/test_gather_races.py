@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 from penstock.domain.errors import StoreUnavailable
@@ -28,7 +29,7 @@ from tests.support.gathers import (
 from tests.support.interleaving import lose_the_answer
 from tests.support.job_service import Pause
 from tests.support.job_steps import counted, group, make_queue, offer
-from tests.support.stores import Home, on_postgres
+from tests.support.stores import Home, Opener, PostgresDatabase, on_postgres
 
 MEMBERS = 1_000
 BATCH = 500
@@ -175,7 +176,7 @@ def _named(gather_id: str, queue: JobQueue, number: int) -> list[NewMember]:
 @on_postgres
 @pytest.mark.slow
 async def test_nodes_do_not_wait_for_each_other_whatever_lanes_and_continuations_share(
-    home: Home, jobs: JobStore
+    home: Home, jobs: JobStore, opener: Opener
 ) -> None:
     """Members and continuations of many gathers stand in the same lanes of strict and plain queues, on three nodes."""
     nodes = [jobs, (await home.open()).jobs, (await home.open()).jobs]
@@ -222,3 +223,10 @@ async def test_nodes_do_not_wait_for_each_other_whatever_lanes_and_continuations
     for gather_id in gathers:
         gather = await assert_continued(jobs, gather_id)
         assert (gather.total, gather.remaining) == (6, 0)
+    await home.close()  # What sessions have counted is known once they have ended.
+    assert isinstance(opener, PostgresDatabase)
+    connection = await asyncpg.connect(opener.dsn)
+    statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    deadlocks = await connection.fetchval(statement)
+    await connection.close()
+    assert deadlocks == 0
