@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import IntEnum
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -53,7 +54,7 @@ class ErrorPolicy(IntEnum):
         return self.name.lower()
 
 
-class NewGather(msgspec.Struct, frozen=True, kw_only=True):
+class NewGather(NamedTuple):
     """A gather to be opened; checked already."""
 
     id: str
@@ -67,7 +68,7 @@ class NewGather(msgspec.Struct, frozen=True, kw_only=True):
     """A digest of what was asked for, to tell another gather of the same id."""
 
 
-class NewMember(msgspec.Struct, frozen=True, kw_only=True):
+class NewMember(NamedTuple):
     """A job to be enqueued as a member; checked already. The draft says of which gather, and at which place."""
 
     queue: JobQueue
