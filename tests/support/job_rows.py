@@ -22,6 +22,8 @@ TABLES = (
     "job_operation",
     "job_removed",
     "job_spent",
+    "job_gather",
+    "job_gather_member",
 )
 
 

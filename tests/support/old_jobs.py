@@ -13,7 +13,8 @@ from penstock.domain.operation import JobFilter, OperationKind, OperationState
 from penstock.store.job_port import Enqueued
 from penstock.store.jobs.rows import JobOptions, encode_options
 from penstock.store.port import Store
-from tests.support.job_steps import draft, enqueue, enqueue_one, offer, offered_ids
+from tests.support.gathers import assert_continued, open_gather, run_members
+from tests.support.job_steps import draft, enqueue, enqueue_one, make_queue, offer, offered_ids
 
 GROUP, KEY = Lane(key="g", ordered=True), Lane(key="k")
 JOBS: list[tuple[str, str, JobState, Lane, int, int, int]] = [
@@ -129,3 +130,12 @@ async def check_repeats(store: Store) -> None:
     while await jobs.advance_operations() is not None:
         pass
     assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.CANCELLED, new=False)
+
+
+async def check_gathers(store: Store) -> None:
+    """Check that a gather is taken and continued, and that jobs from before, which know of none, still end."""
+    jobs = store.jobs
+    gather_id, _ = await open_gather(jobs, await make_queue(jobs, "new"), 2)
+    await run_members(jobs, await jobs.find_queue("new"), 2)
+    await assert_continued(jobs, gather_id)
+    assert (await jobs.cancel("b-patient")).state is JobState.CANCELLED

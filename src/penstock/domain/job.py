@@ -124,6 +124,13 @@ class OnDuplicate(StrEnum):
     """It is cancelled and the new one takes its place; but it stays if it is offered or runs."""
 
 
+class Membership(msgspec.Struct, frozen=True, gc=False):
+    """The gather that a job is a member of, and its place among the members, from 0."""
+
+    gather_id: str
+    index: int
+
+
 class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to be enqueued; checked already."""
 
@@ -155,6 +162,9 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A digest of everything that the request asked for, to tell another request under the same key."""
     chosen: bool = False
     """The caller chose the id, so this may be a repeat: a job may have the id already."""
+    member: Membership | None = None
+    gathered: str | None = None
+    """The id of the gather that it is the continuation of."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -182,6 +192,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     losses: int
     trace: str | None
     correlation_id: str
+    member: Membership | None = None
+    gathered: str | None = None
 
 
 class AttemptOutcome(IntEnum):
@@ -262,6 +274,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The last one."""
     history: tuple[Attempt, ...] = ()
     """Oldest first, the last `limits.attempts_shown_max`; empty in lists."""
+    member: Membership | None = None
+    gathered: str | None = None
+    """The id of the gather that it is the continuation of."""
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):

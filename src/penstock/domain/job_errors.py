@@ -21,8 +21,8 @@ class JobDoesNotExist(JobError):
 class JobExists(JobError):
     """Another job has the id that the caller chose. Nothing about that job is told: it may be another tenant's."""
 
-    def __init__(self) -> None:
-        super().__init__("Another job has this id.")
+    def __init__(self, reason: str = "Another job has this id.") -> None:
+        super().__init__(reason)
 
 
 class JobQueueDoesNotExist(JobError):
@@ -110,6 +110,17 @@ class OperationDoesNotExist(JobError):
 
     def __init__(self, operation_id: str) -> None:
         super().__init__(f"There is no operation {operation_id!r}.")
+
+
+class GatherDoesNotExist(JobError):
+    """No gather has this id; or the caller must not see it, which reads the same."""
+
+    def __init__(self, gather_id: str) -> None:
+        super().__init__(f"There is no gather {gather_id!r}.")
+
+
+class GatherExists(JobError):
+    """A gather of this id exists with another continuation, error policy or tenant."""
 
 
 class StreamDoesNotExist(JobError):

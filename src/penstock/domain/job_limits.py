@@ -46,6 +46,8 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_ms: int = 15 * SECOND_MS
     streams_max: int = 10_000
     operations_kept_per_queue_max: int = 100
+    gather_members_max: int = 100_000
+    gather_expiry_ms_max: int = 365 * DAY_MS
 
     # the service's own work
     due_rows_max: int = 500

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from penstock.domain.gather import Gather, MemberResult
 from penstock.domain.job import Failure, Job, JobEvent, JobState, Lease, Offer
+from penstock.domain.job_errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.domain.gather import NewGather, NewMember
     from penstock.domain.job import JobDraft
-    from penstock.domain.job_errors import JobError
     from penstock.domain.job_limits import JobLimits
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
@@ -153,6 +155,22 @@ class DeadGroup(msgspec.Struct, frozen=True, gc=False):
     count: int
     last_at_ms: int
     example_id: str
+
+
+class Filled(msgspec.Struct, frozen=True, gc=False):
+    """A gather after a call that was to add members, and what became of each, in order."""
+
+    gather: Gather
+    members: list[Enqueued | JobError]
+    """Of one that was there before, it is not `new`."""
+    created: bool = False
+
+
+class MemberPage(msgspec.Struct, frozen=True, gc=False):
+    """What members of a gather came to, and the index after which the others follow; None is the end."""
+
+    results: list[MemberResult]
+    after: int | None
 
 
 class JobStore(Protocol):
@@ -287,6 +305,33 @@ class JobStore(Protocol):
     async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
         """Return a job's events from the first beyond `after`; raises `JobDoesNotExist`."""
 
+    # -- gathers ----------------------------------------------------------------------------------
+
+    async def open_gather(self, new: NewGather, members: Sequence[NewMember], *, seal: bool) -> Filled:
+        """Open a gather with its first members, all in one transaction; or go on with the one of this id.
+
+        Raises `GatherExists` if that one is another's or was opened otherwise, and `JobExists` if the continuation's id
+        is a job's already. Once it is sealed and its members have ended as its error policy wants it, the continuation
+        is enqueued, once, in the transaction in which the last of them ends; bounds and rates do not apply to it.
+        """
+
+    async def fill_gather(self, gather_id: str, members: Sequence[NewMember], *, seal: bool) -> Filled:
+        """Add members to a gather, all in one transaction, or raise `GatherDoesNotExist`.
+
+        Each is judged as by `enqueue`, and besides: the same job at the same place is a repetition, another one is
+        `JobExists`, and so is one that is no new job. `JobStateConflict` if the gather takes no members any more. With
+        `seal` the gather is sealed if all members of this call are there, and none below the last place is missing.
+        """
+
+    async def gather(self, gather_id: str) -> Gather:
+        """Return a gather or raise `GatherDoesNotExist`."""
+
+    async def cancel_gather(self, gather_id: str) -> Gather:
+        """Let the continuation never run; members go on. Raises `JobStateConflict` if it has ended otherwise."""
+
+    async def gather_results(self, gather_id: str, *, after: int = -1, limit: int) -> MemberPage:
+        """Return what members came to from the first beyond `after`, at most as many as fit into a page."""
+
     # -- schedules --------------------------------------------------------------------------------
 
     async def save_schedule(self, schedule: Schedule) -> Schedule:
@@ -343,6 +388,6 @@ class JobStore(Protocol):
         """Give effect to what has come due, a bounded number; say in how many ms to call again, None: nothing waits."""
 
     async def sweep(self) -> bool:
-        """Remove a bounded number of finished jobs past their retention, of expired keys, empty lanes and old
-        operations; say whether there is more.
+        """Remove a bounded number of finished jobs past their retention, of expired keys, empty lanes, old
+        operations and old gathers, and let gathers expire; say whether there is more.
         """

@@ -86,6 +86,11 @@ class Scene:
     async def enqueue(self, tenant: str) -> httpx.Response:
         return await self.clients[tenant].post("/v1/jobs", json=self.fields[tenant], headers=self.headers)
 
+    async def gather_of(self, tenant: str) -> str:
+        """A gather of a tenant, which waits for ever."""
+        gather = {"then": {"queue": QUEUE, "task": "then"}, "seal": False}
+        return str((await self.clients[tenant].post("/v1/gathers", json=gather)).json()["gather"]["id"])
+
     async def seen_by_admin(self, tenant: str) -> dict[str, Any]:
         answer = await self.admin.get(f"/v1/jobs/{self.jobs[tenant]}")
         assert answer.status_code == 200
@@ -169,6 +174,48 @@ def _of_a_list(path: str) -> Check:
     return check
 
 
+async def _open_gather(scene: Scene) -> list[httpx.Response]:
+    """The tenant's jobs become members of its own gather, and nobody else's id or tenant will do."""
+    fields = {name: value for name, value in scene.fields[scene.tenant].items() if "key" not in name}
+    then = {"queue": QUEUE, "task": "then"}
+    gather = {"then": then, "jobs": [fields], "seal": False}
+    stranger = await scene.ask("POST", "/v1/gathers", {**gather, "then": {**then, "tenant": scene.other}})
+    members = await scene.ask("POST", "/v1/gathers", {**gather, "jobs": [{**fields, "tenant": scene.other}]})
+    assert stranger.status_code == members.status_code == 403
+    theirs = await scene.gather_of(scene.other)
+    taken = await scene.ask("POST", "/v1/gathers", {**gather, "id": theirs})
+    assert (taken.status_code, taken.json()["type"]) == (409, "urn:penstock:problem:gather-exists")
+    answer = await scene.ask("POST", "/v1/gathers", gather)
+    assert answer.status_code == 201
+    # Whoever has it in its gather, another tenant's job cannot become a member.
+    job = {**fields, "id": scene.jobs[scene.other]}
+    joined = await scene.ask(
+        "POST", f"/v1/gathers/{answer.json()['gather']['id']}/jobs", {"first": 1, "jobs": [job], "seal": False}
+    )
+    [entry] = joined.json()["results"]
+    assert (entry["status"], entry["problem"]["type"]) == (409, "urn:penstock:problem:job-exists")
+    scene.made[scene.tenant] |= {entry["job"]["id"] for entry in answer.json()["results"]}
+    return [stranger, members, answer]
+
+
+def _of_a_gather(method: str, end: str, body: object = None) -> Check:
+    """About one gather: the other's is not there, word for word."""
+
+    async def check(scene: Scene) -> list[httpx.Response]:
+        theirs, own = await scene.gather_of(scene.other), await scene.gather_of(scene.tenant)
+        before = (await scene.admin.get(f"/v1/gathers/{theirs}")).json()
+        hidden = await scene.ask(method, f"/v1/gathers/{theirs}{end}", body)
+        missing = await scene.ask(method, f"/v1/gathers/{NOWHERE}{end}", body)
+        assert hidden.text == missing.text.replace(NOWHERE, theirs)
+        assert (hidden.status_code, hidden.json()["type"]) == (404, "urn:penstock:problem:gather-not-found")
+        assert (await scene.admin.get(f"/v1/gathers/{theirs}")).json() == before
+        answer = await scene.ask(method, f"/v1/gathers/{own}{end}", body)
+        assert answer.status_code == 200
+        return [hidden, answer]
+
+    return check
+
+
 def _forbidden(method: str, path: str) -> Check:
     """About all tenants: refused in the same words, be there what is asked for or not."""
 
@@ -195,6 +242,11 @@ VERBS: dict[str, Check] = {
     "EnqueueJob": _enqueue,
     "EnqueueJobs": _enqueue_several,
     "EnqueueLoosely": _enqueue_loosely,
+    "OpenGather": _open_gather,
+    "FillGather": _of_a_gather("POST", "/jobs", {"first": 0, "jobs": [], "seal": False}),
+    "CancelGather": _of_a_gather("POST", "/cancel"),
+    "GetGather": _of_a_gather("GET", ""),
+    "GetGatherResults": _of_a_gather("GET", "/results"),
     "GetJob": _of_a_job("GET", ""),
     "GetResult": _of_a_job("GET", "/result"),
     "FollowEvents": _of_a_job("GET", "/events"),

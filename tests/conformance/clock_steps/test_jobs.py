@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.domain.gather import GatherState
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobRefused, LeaseLost
 from penstock.domain.job_queue import Rate
@@ -9,6 +10,7 @@ from penstock.domain.limits import HOUR_MS
 from penstock.store.job_port import Accept, Enqueued, Heartbeat
 from penstock.store.port import Store
 from tests.support import job_steps
+from tests.support.gathers import open_gather
 from tests.support.machine import Machine, after_a_step, after_any_step
 from tests.support.stores import on_sqlite
 
@@ -85,3 +87,17 @@ async def test_jobs_show_the_time_of_the_wall_clock(store: Store, machine: Machi
     assert {event.at_ms for event in (await jobs.events(soon, limit=10)).events} == {now_ms}
     await machine.wait(seconds=60)
     assert await job_steps.offered_ids(jobs, queue) == [later]
+
+
+@after_a_step
+async def test_a_gather_expires_by_the_time_that_passes(store: Store, machine: Machine, hours: int) -> None:
+    jobs = store.jobs
+    queue = await job_steps.make_queue(jobs)
+    gather_id, _ = await open_gather(jobs, queue, 1, expires_in_ms=MINUTE_MS)
+    machine.step(hours=hours)
+    await machine.wait(ms=MINUTE_MS - 1)
+    before = await jobs.gather(gather_id)
+    assert before.state is GatherState.WAITING
+    await machine.wait(ms=1)
+    after = await jobs.gather(gather_id)
+    assert (after.state, after.ended_at_ms) == (GatherState.EXPIRED, before.expires_at_ms)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.domain.limits import MINUTE_MS
 from penstock.engine.jobs.changes import Changes
 from penstock.engine.jobs.enqueueing import Enqueueing
+from penstock.engine.jobs.gathers import Gathers
 from penstock.engine.jobs.looking import Looking
 from penstock.engine.jobs.offering import Offering
 from penstock.engine.jobs.operations import Operations
@@ -58,6 +59,7 @@ class Jobs:
         self._returns = Returns(store, clock, limits)
         self.queues = JobQueues(store, self._waiters, limits)
         self.enqueueing = Enqueueing(store, self.queues, self._cache, clock, ids, limits, advancer.expect)
+        self.gathers = Gathers(store, self.queues, clock, ids, limits, advancer.expect)
         self.offering = Offering(store, self.queues, self._waiters, self._returns, clock, limits, advancer.expect)
         self.streams = Streams(store, self.offering, clock, ids, limits)
         self.reports = Reports(store, self.offering, self.streams, clock, limits, advancer.expect)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.server.jobs.endpoint import Endpoint
 from penstock.server.jobs.enqueueing import EnqueueRoutes
+from penstock.server.jobs.gathers import GatherRoutes
 from penstock.server.jobs.looking import LookRoutes
 from penstock.server.jobs.observer import Observer
 from penstock.server.jobs.operations import OperationRoutes
@@ -40,6 +41,7 @@ def job_endpoint(
         [
             *EnqueueRoutes(jobs, observer).routes(),
             *WorkRoutes(jobs, LeaseTokens(secret), ids, observer).routes(),
+            *GatherRoutes(jobs, observer).routes(),
             *LookRoutes(jobs, cursors).routes(),
             *QueueRoutes(jobs).routes(),
             *OperationRoutes(jobs, cursors).routes(),

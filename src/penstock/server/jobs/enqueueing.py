@@ -138,7 +138,7 @@ class EnqueueRoutes:
             else:
                 jobs[place] = job
         for place, outcome in zip(jobs, await self._enqueue_several(call, list(jobs.values())), strict=True):
-            entries[place] = _entry(outcome)
+            entries[place] = batch_entry(outcome)
         return answer_json(BatchAnswer(results=[entries[place] for place in range(len(given))]))
 
     async def _enqueue_several(self, call: Call, jobs: list[NewJob]) -> list[Outcome]:
@@ -200,7 +200,8 @@ def _told(stored: Stored) -> Accepted:
     )
 
 
-def _entry(outcome: Stored | PenstockError) -> BatchEntry:
+def batch_entry(outcome: Stored | PenstockError) -> BatchEntry:
+    """Show what became of one of several jobs."""
     if isinstance(outcome, PenstockError):
         problem = problem_of(outcome)
         return BatchEntry(status=problem.status, problem=problem)

@@ -197,6 +197,7 @@ class Changes:
     def retry(self, job: JobRecord, event_id: str | None = None) -> None:
         """Queue it again: with fresh budgets if it was finished. Its lane is locked."""
         if job.finished_at is not None:
+            self._note_end(job, undone=True)
             job.finished_at = None
             job.failures = job.losses = job.cancel_requested = 0
             if job.lane_id is not None:
@@ -214,6 +215,7 @@ class Changes:
             self._lanes[job.lane_id].leave(finished=True, in_lane=bool(job.in_lane))
             job.in_lane = 0
         job.ready, job.due_at, job.finished_at = 0, None, self._tx.now_ms
+        self._note_end(job)
         self._jobs[job.position] = job
 
     def enter_lane(self, job: JobRecord, lane: LaneRecord) -> None:
@@ -297,6 +299,22 @@ class Changes:
     def _finish(self, job: JobRecord) -> None:
         job.finished_at, job.due_at, job.times_out_at, job.ready = self._tx.now_ms, None, None, 0
         self._leave(job, finished=True)
+        self._note_end(job)
+
+    def _note_end(self, job: JobRecord, *, undone: bool = False) -> None:
+        """Count a member of a gather that has ended, or comes back after all; the same for a continuation.
+
+        One that did not succeed has failed: it is dead, cancelled, or about to be removed.
+        """
+        member, gathered = job.options.member, job.options.gathered
+        if member is not None:
+            gather = self._tx.gather(member.gather_id)
+            if job.state is JobState.SUCCEEDED:
+                gather.succeeded += 1
+            else:
+                gather.failed += -1 if undone else 1
+        if gathered is not None:
+            self._tx.gather(gathered).continuation_ended = not undone
 
     def _leave(self, job: JobRecord, *, finished: bool) -> None:
         if job.lane_id is not None:

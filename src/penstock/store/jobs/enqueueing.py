@@ -363,6 +363,9 @@ class _Intake:
             yield "insert_content", contents
         if tags:
             yield "insert_tag", tags
+        members = _member_rows([draft for draft in drafts if draft.id in positions])
+        if members:
+            yield "insert_member", members
         yield from save_lanes(self._tx, lanes.values())
         if missing:
             yield from self._resolve(missing)
@@ -466,6 +469,11 @@ def _unique_key(draft: JobDraft) -> _UniqueKey | None:
     return None if draft.unique_key is None else (draft.tenant, draft.unique_key)
 
 
+def _member_rows(drafts: Iterable[JobDraft]) -> list[Sequence[object]]:
+    """What `insert_member` takes of those that are members of a gather."""
+    return [(draft.member.gather_id, draft.member.index, draft.id) for draft in drafts if draft.member is not None]
+
+
 def _options(draft: JobDraft, lane: Lane | None, gate: str | None) -> bytes:
     options = JobOptions(
         timeout_ms=draft.timeout_ms,
@@ -476,5 +484,7 @@ def _options(draft: JobDraft, lane: Lane | None, gate: str | None) -> bytes:
         correlation_id=draft.correlation_id,
         start_rate=draft.start_rate,
         gate=gate,
+        member=draft.member,
+        gathered=draft.gathered,
     )
     return encode_options(options)

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import Attempt, AttemptOutcome, Failure, Job, JobState, Lane, Lease, Offer, StartRate
+from penstock.domain.job import (
+    Attempt,
+    AttemptOutcome,
+    Failure,
+    Job,
+    JobState,
+    Lane,
+    Lease,
+    Membership,
+    Offer,
+    StartRate,
+)
 from penstock.domain.retry import RetryPolicy
 from penstock.store.jobs.settings import decode_settings
 
@@ -27,12 +38,14 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     start_rate: StartRate | None = None
     gate: str | None = None
     """The name of the gate that it waits at because of its start rate."""
+    member: Membership | None = None
+    gathered: str | None = None
 
 
 encode_options = msgspec.msgpack.Encoder().encode
 decode_options = msgspec.msgpack.Decoder(JobOptions).decode
 encode_failure = msgspec.msgpack.Encoder().encode
-_decode_failure = msgspec.msgpack.Decoder(Failure).decode
+decode_failure = msgspec.msgpack.Decoder(Failure).decode
 
 
 class JobRecord:
@@ -187,8 +200,10 @@ def job_of(row: Row, history: tuple[Attempt, ...] = ()) -> Job:
         correlation_id=record.options.correlation_id,
         start_rate=record.options.start_rate,
         result=result,
-        failure=None if failure is None else _decode_failure(failure),
+        failure=None if failure is None else decode_failure(failure),
         history=history,
+        member=record.options.member,
+        gathered=record.options.gathered,
     )
 
 
@@ -205,7 +220,7 @@ def attempt_of(row: Row) -> Attempt:
         started_at_ms=started_at,
         outcome=AttemptOutcome(outcome),
         ended_at_ms=ended_at,
-        failure=None if failure is None else _decode_failure(failure),
+        failure=None if failure is None else decode_failure(failure),
     )
 
 
@@ -242,6 +257,8 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
         losses=losses,
         trace=options.trace,
         correlation_id=options.correlation_id,
+        member=options.member,
+        gathered=options.gathered,
     )
 
 

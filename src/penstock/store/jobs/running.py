@@ -25,7 +25,7 @@ class Runner(Protocol):
         """How many transactions of one verb are worth running at the same time."""
 
     async def run(self, verb: str, body: Body[Answer]) -> Answer:
-        """Run a script in a transaction, with its counts, and return its answer after the commit.
+        """Run a script in a transaction, and return its answer after the commit.
 
         It is run again as often as need be if its commit is unknown. Passes the failpoints `jobs.VERB.begun` and
         `jobs.VERB.committed`. Who listens is told after the commit, even if the caller was cancelled by then. Raises

@@ -41,10 +41,24 @@ class Overtaken(Exception):
     """Others have changed what a script had found: it is rolled back and run again. Not where there is one writer."""
 
 
+class GatherChange:
+    """What one transaction changes about a gather: numbers are added to those that it has."""
+
+    __slots__ = ("continuation_ended", "failed", "members", "seal", "succeeded")
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.succeeded = 0
+        self.failed = 0
+        self.seal = False
+        self.continuation_ended: bool | None = None
+        """None if nothing changed about that."""
+
+
 class Tx:
     """One transaction: its instant, and what is to be done at its end."""
 
-    __slots__ = ("ahead_ms", "changed", "counted", "gates", "now_ms", "ready", "refunds", "shard", "steps")
+    __slots__ = ("ahead_ms", "changed", "counted", "gates", "gathers", "now_ms", "ready", "refunds", "shard", "steps")
 
     def __init__(self, now_ms: int, shard: int, ahead_ms: int = 0) -> None:
         self.now_ms = now_ms
@@ -62,6 +76,8 @@ class Tx:
         """Queues and gates of theirs at which jobs have begun to wait."""
         self.refunds: dict[tuple[int, str, int], int] = {}
         """By queue, gate and the end of the offers: how many offers were no starts."""
+        self.gathers: dict[str, GatherChange] = {}
+        """By id, what changes about gathers."""
         self.steps: dict[str, int] = {}
         """By name, as `JobStore.steps` tells them: what happened to jobs, and how often."""
 
@@ -80,6 +96,10 @@ class Tx:
         self.count(queue_id, before, -1)
         self.count(queue_id, after, 1)
 
+    def gather(self, gather_id: str) -> GatherChange:
+        """Return what changes about a gather, to be added to. It is written at the end."""
+        return self.gathers.setdefault(gather_id, GatherChange())
+
     def note(self, step: str, number: int = 1) -> None:
         """Note that something happened to so many jobs."""
         self.steps[step] = self.steps.get(step, 0) + number
@@ -95,7 +115,7 @@ class Tx:
 
 
 def save_counts(tx: Tx) -> Script[None]:
-    """Write what was counted. Every transaction ends with this."""
+    """Write what was counted."""
     # In one order everywhere, so that two transactions never wait for each other.
     rows: list[Sequence[object]] = [
         (queue_id, state, tx.shard, number) for (queue_id, state), number in sorted(tx.counted.items()) if number

@@ -16,6 +16,7 @@ from penstock.store.jobs import (
     due,
     enqueueing,
     event_stream,
+    gathers,
     interventions,
     offering,
     operations,
@@ -25,6 +26,7 @@ from penstock.store.jobs import (
     schedules,
     sweeping,
 )
+from penstock.store.jobs.closing import closed
 from penstock.store.jobs.events import OWN_ID
 from penstock.store.jobs.gathering import Gathering
 from penstock.store.jobs.surroundings import Surroundings
@@ -32,14 +34,16 @@ from penstock.store.jobs.surroundings import Surroundings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.domain.gather import Gather, NewGather, NewMember
     from penstock.domain.ids import IdSource
     from penstock.domain.job import Job, JobDraft, JobEvent, Lease, Offer
     from penstock.domain.job_errors import JobError
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
-    from penstock.store.job_port import DeadGroup, Enqueued, Events, LeaseStatus, Report, Reported
-    from penstock.store.jobs.running import Runner
+    from penstock.store.job_port import DeadGroup, Enqueued, Events, Filled, LeaseStatus, MemberPage, Report, Reported
+    from penstock.store.jobs.running import Body, Runner
+    from penstock.store.jobs.script import Answer
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +93,9 @@ class ScriptedJobs:
     def limits(self) -> JobLimits:
         return self._around.limits
 
+    async def _run(self, verb: str, body: Body[Answer]) -> Answer:
+        return await self._runner.run(verb, partial(closed, body=body, around=self._around))
+
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._runner.listen(ready, changed)
 
@@ -104,21 +111,21 @@ class ScriptedJobs:
     # -- queues -----------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, settings: JobQueueSettings) -> tuple[JobQueue, bool]:
-        queue, created = await self._runner.run("create_queue", partial(queues.create, name=name, settings=settings))
+        queue, created = await self._run("create_queue", partial(queues.create, name=name, settings=settings))
         return self._know(queue), created
 
     async def find_queue(self, name: str) -> JobQueue:
         known = self.known_queue(name)
         if known is not None:
             return known
-        return self._know(await self._runner.run("find_queue", partial(queues.find, name=name)))
+        return self._know(await self._run("find_queue", partial(queues.find, name=name)))
 
     def known_queue(self, name: str) -> JobQueue | None:
         known, until_s = self._known.get(name, (None, 0.0))
         return known if known is not None and asyncio.get_running_loop().time() < until_s else None
 
     async def list_queues(self, *, after: str = "", limit: int) -> list[JobQueue]:
-        return await self._runner.run("list_queues", partial(queues.page, after=after, limit=limit))
+        return await self._run("list_queues", partial(queues.page, after=after, limit=limit))
 
     async def save_queue(
         self,
@@ -129,15 +136,15 @@ class ScriptedJobs:
         call: str | None = None,
     ) -> JobQueue | None:
         body = partial(queues.save, queue=queue, settings=settings, paused=paused, call=call)
-        saved = await self._runner.run("save_queue", body)
+        saved = await self._run("save_queue", body)
         return None if saved is None else self._know(saved)
 
     async def delete_queue(self, queue: JobQueue) -> None:
-        await self._runner.run("delete_queue", partial(queues.delete, queue=queue))
+        await self._run("delete_queue", partial(queues.delete, queue=queue))
         self._known.pop(queue.name, None)
 
     async def counts(self, queue: JobQueue) -> JobCounts:
-        return await self._runner.run("counts", partial(queues.counts, queue=queue))
+        return await self._run("counts", partial(queues.counts, queue=queue))
 
     # -- the life of a job ------------------------------------------------------------------------
 
@@ -177,7 +184,7 @@ class ScriptedJobs:
         self, queue: JobQueue, worker: str, tasks: tuple[str, ...], number: int | None, places: list[None]
     ) -> list[Offer | int | None]:
         turn = offering.Turn(queue, len(places), worker, self._turns.get((queue.id, tasks), ""), tasks, number)
-        made = await self._runner.run("offer", partial(offering.offer, around=self._around, turn=turn))
+        made = await self._run("offer", partial(offering.offer, around=self._around, turn=turn))
         if len(self._turns) >= QUEUES_CACHED_MAX:
             self._turns.clear()
         self._turns[queue.id, tasks] = turn.after
@@ -185,7 +192,7 @@ class ScriptedJobs:
 
     async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:
         body = partial(offering.offer_again, around=self._around, queues=queues, turn=turn, count=count)
-        return await self._runner.run("offer_again", body)
+        return await self._run("offer_again", body)
 
     async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:
         return await self._reports.call(reports)
@@ -200,7 +207,7 @@ class ScriptedJobs:
 
             async def enqueue(drafts: list[JobDraft]) -> list[Enqueued | JobError]:
                 body = partial(enqueueing.enqueue, around=self._around, queue=queue, drafts=drafts, written={})
-                return await self._runner.run("enqueue", body)
+                return await self._run("enqueue", body)
 
             intake = self._intakes[key] = Gathering(enqueue, width=self._runner.width, size_of=_draft_size)
         return intake
@@ -209,27 +216,27 @@ class ScriptedJobs:
         return await self._statuses.call(leases)
 
     async def _lease_statuses(self, leases: list[Lease]) -> list[LeaseStatus]:
-        return await self._runner.run("leases", partial(reading.lease_statuses, leases=leases))
+        return await self._run("leases", partial(reading.lease_statuses, leases=leases))
 
     async def _report(self, reports: list[Report]) -> list[Reported | JobError]:
-        return await self._runner.run("report", partial(reporting.report, around=self._around, reports=reports))
+        return await self._run("report", partial(reporting.report, around=self._around, reports=reports))
 
     async def cancel(self, job_id: str, *, call: str | None = None) -> Job:
         event_id = self._event_id(call)
         body = partial(interventions.cancel, around=self._around, job_id=job_id, event_id=event_id)
-        return _unless_refused(await self._runner.run("cancel", body))
+        return _unless_refused(await self._run("cancel", body))
 
     async def retry(self, job_id: str, *, call: str | None = None) -> Job:
         event_id = self._event_id(call)
         body = partial(interventions.retry, around=self._around, job_id=job_id, event_id=event_id)
-        return _unless_refused(await self._runner.run("retry", body))
+        return _unless_refused(await self._run("retry", body))
 
     def _event_id(self, call: str | None) -> str:
         """Name the event of a call that somebody repeats by what identifies it; no worker can publish one so named."""
         return self._around.ids.new_id() if call is None else OWN_ID + call
 
     async def advance(self) -> int | None:
-        return await self._runner.run("advance", partial(due.advance, around=self._around))
+        return await self._run("advance", partial(due.advance, around=self._around))
 
     async def close(self) -> None:
         """Wait for what was asked for, and until what was offered to nobody is taken back; refuse what comes."""
@@ -262,7 +269,7 @@ class ScriptedJobs:
     # -- reading ----------------------------------------------------------------------------------
 
     async def job(self, job_id: str) -> Job:
-        return await self._runner.run("job", partial(reading.job, around=self._around, job_id=job_id))
+        return await self._run("job", partial(reading.job, around=self._around, job_id=job_id))
 
     async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int) -> list[Job]:
         # Stretch by stretch, each a transaction of its own so that others go between. A page is filled up, so that how
@@ -273,7 +280,7 @@ class ScriptedJobs:
         while after is not None and len(jobs) < limit and bytes_left > 0:
             page = partial(reading.page, around=self._around, wanted=wanted)
             body = partial(page, before=after, limit=limit - len(jobs), bytes_max=bytes_left)
-            found, after, bytes_left = await self._runner.run("jobs", body)
+            found, after, bytes_left = await self._run("jobs", body)
             jobs += found
         return jobs
 
@@ -285,7 +292,7 @@ class ScriptedJobs:
             if before is None:
                 break
             body = partial(reading.dead_tally, queue=queue, before=before, rows_max=rows_max)
-            found, before = await self._runner.run("dead_groups", body)
+            found, before = await self._run("dead_groups", body)
             for key, group in found.items():
                 groups[key] = reading.joined(groups.get(key), group)
         return sorted(groups.values(), key=lambda group: (-group.count, group.task, group.kind))[:limit]
@@ -294,34 +301,54 @@ class ScriptedJobs:
 
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
         body = partial(event_stream.publish, lease=lease, event_id=event_id, kind=kind, data=data)
-        return await self._runner.run("publish", body)
+        return await self._run("publish", body)
 
     async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
-        return await self._runner.run("events", partial(event_stream.read, job_id=job_id, after=after, limit=limit))
+        return await self._run("events", partial(event_stream.read, job_id=job_id, after=after, limit=limit))
+
+    # -- gathers ----------------------------------------------------------------------------------
+
+    async def open_gather(self, new: NewGather, members: Sequence[NewMember], *, seal: bool) -> Filled:
+        body = partial(gathers.open_gather, around=self._around, new=new, members=members, seal=seal)
+        return await self._run("open_gather", body)
+
+    async def fill_gather(self, gather_id: str, members: Sequence[NewMember], *, seal: bool) -> Filled:
+        body = partial(gathers.fill_gather, around=self._around, gather_id=gather_id, members=members, seal=seal)
+        return await self._run("fill_gather", body)
+
+    async def gather(self, gather_id: str) -> Gather:
+        return await self._run("gather", partial(gathers.find, gather_id=gather_id))
+
+    async def cancel_gather(self, gather_id: str) -> Gather:
+        return await self._run("cancel_gather", partial(gathers.cancel_gather, gather_id=gather_id))
+
+    async def gather_results(self, gather_id: str, *, after: int = -1, limit: int) -> MemberPage:
+        body = partial(gathers.results, gather_id=gather_id, after=after, limit=limit)
+        return await self._run("gather_results", body)
 
     # -- schedules --------------------------------------------------------------------------------
 
     async def save_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._runner.run("save_schedule", partial(schedules.save, schedule=schedule))
+        return await self._run("save_schedule", partial(schedules.save, schedule=schedule))
 
     async def schedule(self, name: str) -> Schedule:
-        return await self._runner.run("schedule", partial(schedules.find, name=name))
+        return await self._run("schedule", partial(schedules.find, name=name))
 
     async def schedules(self, *, after: str = "", limit: int) -> list[Schedule]:
-        return await self._runner.run("schedules", partial(schedules.page, after=after, limit=limit))
+        return await self._run("schedules", partial(schedules.page, after=after, limit=limit))
 
     async def delete_schedule(self, name: str) -> None:
-        await self._runner.run("delete_schedule", partial(schedules.delete, name=name, met=set()))
+        await self._run("delete_schedule", partial(schedules.delete, name=name, met=set()))
 
     async def fire_schedules(self) -> int | None:
-        fired = await self._runner.run("fire_schedules", partial(schedules.fire, around=self._around))
+        fired = await self._run("fire_schedules", partial(schedules.fire, around=self._around))
         if fired.wall_ms < self._wall_seen_ms:
             # The clock was set back, perhaps while no node ran.
             page = schedules.Planned(0, "")
             planned = 0
             while page.after is not None:
                 body = partial(schedules.plan_again, after=page.after)
-                page = await self._runner.run("plan_schedules", body)
+                page = await self._run("plan_schedules", body)
                 planned += page.number
             if planned:
                 fired = schedules.Fired(0, fired.wall_ms)
@@ -340,24 +367,24 @@ class ScriptedJobs:
         limit: int | None = None,
     ) -> Operation:
         asked = operations.Asked(operation_id, kind, queue, wanted, rate, limit)
-        return await self._runner.run("start_operation", partial(operations.start, around=self._around, asked=asked))
+        return await self._run("start_operation", partial(operations.start, around=self._around, asked=asked))
 
     async def operation(self, operation_id: str) -> Operation:
-        return await self._runner.run("operation", partial(operations.find, operation_id=operation_id))
+        return await self._run("operation", partial(operations.find, operation_id=operation_id))
 
     async def operations(self, queue: JobQueue, *, limit: int) -> list[Operation]:
-        return await self._runner.run("operations", partial(operations.page, queue=queue, limit=limit))
+        return await self._run("operations", partial(operations.page, queue=queue, limit=limit))
 
     async def cancel_operation(self, operation_id: str) -> Operation:
-        return await self._runner.run("cancel_operation", partial(operations.cancel, operation_id=operation_id))
+        return await self._run("cancel_operation", partial(operations.cancel, operation_id=operation_id))
 
     async def advance_operations(self) -> int | None:
-        return await self._runner.run("advance_operations", partial(operations.advance, around=self._around))
+        return await self._run("advance_operations", partial(operations.advance, around=self._around))
 
     # -- upkeep -----------------------------------------------------------------------------------
 
     async def sweep(self) -> bool:
-        return await self._runner.run("sweep", partial(sweeping.sweep, around=self._around, progress=self._swept))
+        return await self._run("sweep", partial(sweeping.sweep, around=self._around, progress=self._swept))
 
     def _know(self, queue: JobQueue) -> JobQueue:
         if len(self._known) >= QUEUES_CACHED_MAX:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.domain.gather import MEMBERS_KEPT_MS
 from penstock.domain.job import JobState
 from penstock.domain.limits import DAY_MS, REPEAT_WINDOW_MS
 from penstock.store.jobs import gates
+from penstock.store.jobs.gathers import remove_gathers
 from penstock.store.jobs.removing import Doomed, remove, remove_rest
+from penstock.store.jobs.script import listed
 from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ class Progress:
     def __init__(self) -> None:
         self.after_queue = 0
         self.marks: dict[tuple[int, JobState], Place] = {}
-        """By queue and state, the last finished job that was passed over since its key is still remembered."""
+        """By queue and state, the last finished job that was passed over since it is still needed."""
 
     def note(self, queue_id: int, state: JobState, place: Place | None) -> None:
         """Begin after this place the next time; None is the beginning."""
@@ -70,10 +73,13 @@ def sweep(tx: Tx, around: Surroundings, progress: Progress) -> Script[bool]:
         ("delete_idle_gates", ((tx.now_ms - gates.KEPT_MS) * 1_000,)),
         ("delete_old_operations", (tx.now_ms - OPERATIONS_KEPT_MS,)),
         ("delete_spent", (tx.now_ms,)),
+        ("expire_gathers", (tx.now_ms, tx.now_ms + MEMBERS_KEPT_MS)),
     ):
         if not bounds.reached:
             removed = yield statement, (*until, bounds.rows)
             bounds.rows -= len(removed)
+    if not bounds.reached:
+        bounds.rows -= yield from remove_gathers(tx, bounds.rows)
     if bounds.reached:
         return True
     return (yield from _finished(tx, progress, bounds))
@@ -112,16 +118,21 @@ def _past_retention(
     rows_max = max(1, bounds.rows // 2)
     rows = yield "jobs_past_retention", (queue_id, state, tx.now_ms - kept_ms, *mark, rows_max, tx.now_ms)
     doomed: list[Doomed] = []
-    for position, job_id, finished_at_ms, details, size, remembered in rows:
+    members: list[str] = []
+    for position, job_id, finished_at_ms, details, size, needed, member in rows:
         if bounds.reached:
             break
         mark = finished_at_ms, position
         bounds.rows -= 1
-        if not remembered:
+        if not needed:
+            if member:
+                members.append(job_id)
             job = Doomed(position, job_id, details)
             doomed.append(job)
             bounds.rows -= job.rows_at_once
             bounds.bytes -= size
+    if members:
+        yield "note_outcomes", (listed(members), int(state))
     leaves_more = yield from remove(doomed)
     tx.count(queue_id, state, -len(doomed))
     full = len(rows) == rows_max or bounds.reached

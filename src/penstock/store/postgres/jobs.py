@@ -13,9 +13,8 @@ import asyncpg
 from penstock.domain.errors import PenstockError, StoreUnavailable
 from penstock.domain.job import Lease
 from penstock.domain.job_errors import JobInvalid
-from penstock.store.jobs.gates import save_gates
 from penstock.store.jobs.running import UNKEEPABLE
-from penstock.store.jobs.script import Overtaken, Tx, save_counts
+from penstock.store.jobs.script import Overtaken, Tx
 from penstock.store.jobs.statements import Dialect, statements
 from penstock.store.postgres.attempts import EXHAUSTED, RETRIED, Attempts, unavailable
 
@@ -127,8 +126,6 @@ class PostgresRunner:
             now_ms: int = await session.fetchval(_NOW, self._clock.pinned_ms)
             tx = Tx(now_ms, shard=random.randrange(SHARDS))  # noqa: S311 - no secret
             answer = await self._drive(session, body(tx))
-            await self._drive(session, save_gates(tx))
-            await self._drive(session, save_counts(tx))
         return answer, tx
 
     async def _drive(self, session: Session, script: Script[Answer]) -> Answer:

@@ -7,9 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.domain.job_errors import JobInvalid
-from penstock.store.jobs.gates import save_gates
 from penstock.store.jobs.running import UNKEEPABLE
-from penstock.store.jobs.script import Tx, save_counts
+from penstock.store.jobs.script import Tx
 from penstock.store.jobs.statements import Dialect, statements
 from penstock.store.sqlite.calls import Work
 
@@ -68,8 +67,6 @@ class SqliteRunner:
     def _transact(self, body: Body[Answer]) -> Answer:
         tx = Tx(self._transaction.now_ms, ahead_ms=self._transaction.ahead_ms, shard=0)
         answer = self._drive(body(tx))
-        self._drive(save_gates(tx))
-        self._drive(save_counts(tx))
         if tx.ready or tx.changed or tx.steps:
             self._transaction.then.append(lambda: self._tell(tx))
         return answer

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.domain.gather import Gather
 from penstock.domain.job import Attempt, Job, JobEvent, Offer
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.message import Message, Peeked
 from penstock.domain.move import MoveTask
 from penstock.domain.operation import Operation
-from penstock.store.job_port import DeadGroup, Events, Offers, Reported
+from penstock.store.job_port import DeadGroup, Events, Filled, Offers, Reported
 from penstock.store.port import Leased, Peek
 
 Value = TypeVar("Value")
@@ -28,6 +29,7 @@ INSTANTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     DeadGroup: ("last_at_ms",),
     JobQueue: ("created_at_ms",),
     Operation: ("started_at_ms", "ended_at_ms"),
+    Gather: ("created_at_ms", "expires_at_ms", "ended_at_ms"),
 }
 """What is an instant of the store's time in what it answers. Queues and schedules are kept by the wall clock."""
 
@@ -38,6 +40,7 @@ HOLDERS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Job: ("history",),
     Offers: ("offers",),
     Events: ("events",),
+    Filled: ("gather",),
 }
 """In which fields others of them are."""
 

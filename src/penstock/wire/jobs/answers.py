@@ -76,6 +76,13 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
 
 
+class MembershipView(msgspec.Struct, frozen=True, kw_only=True):
+    """The gather that a job is a member of, and its index there."""
+
+    id: str
+    index: int
+
+
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A job in a list."""
 
@@ -99,6 +106,10 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     correlation_id: str
     failure: Failure | None
+    gather: MembershipView | UnsetType = UNSET
+    """Of a member of a gather."""
+    gathered: str | UnsetType = UNSET
+    """Of a continuation: the id of its gather."""
 
 
 class JobView(JobSummary, frozen=True, kw_only=True):
@@ -148,6 +159,8 @@ class OfferView(msgspec.Struct, frozen=True, kw_only=True):
     losses: int
     traceparent: str | None
     correlation_id: str
+    gather: MembershipView | UnsetType = UNSET
+    gathered: str | UnsetType = UNSET
 
 
 class OffersView(msgspec.Struct, frozen=True, kw_only=True):

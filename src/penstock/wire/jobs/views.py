@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from penstock.domain.job import JobState
 from penstock.wire.jobs.answers import (
@@ -12,6 +12,7 @@ from penstock.wire.jobs.answers import (
     EventView,
     JobSummary,
     JobView,
+    MembershipView,
     OfferView,
     OperationView,
     QueueView,
@@ -21,7 +22,7 @@ from penstock.wire.jobs.answers import (
 )
 
 if TYPE_CHECKING:
-    from penstock.domain.job import Attempt, Job, JobEvent, Offer
+    from penstock.domain.job import Attempt, Job, JobEvent, Membership, Offer
     from penstock.domain.job_queue import JobCounts, JobQueue
     from penstock.domain.operation import Operation
     from penstock.domain.schedule import Schedule
@@ -50,7 +51,13 @@ def _summary(job: Job) -> dict[str, object]:
         "worker": job.worker,
         "correlation_id": job.correlation_id,
         "failure": job.failure,
+        "gather": _membership_view(job.member),
+        "gathered": job.gathered or UNSET,
     }
+
+
+def _membership_view(member: Membership | None) -> MembershipView | UnsetType:
+    return UNSET if member is None else MembershipView(id=member.gather_id, index=member.index)
 
 
 def job_summary(job: Job) -> JobSummary:
@@ -112,6 +119,8 @@ def offer_view(offer: Offer, token: str) -> OfferView:
         losses=offer.losses,
         traceparent=offer.trace,
         correlation_id=offer.correlation_id,
+        gather=_membership_view(offer.member),
+        gathered=offer.gathered or UNSET,
     )
 
 

@@ -113,7 +113,9 @@ async def test_lanes_that_tenants_shared_are_split(
         postgres_server.psql(scripts()[number][1], database)
     postgres_server.psql("INSERT INTO penstock.migration SELECT n, 'old' FROM generate_series(1, 8) AS n", database)
     postgres_server.psql(";".join(old_jobs.statements("penstock.", r"'\x{}'")), database)
-    await old_jobs.check_split(await open_node())
+    store = await open_node()
+    await old_jobs.check_split(store)
+    await old_jobs.check_gathers(store)
     breakers = "string_agg(concat(shared, tenant, key, failures), ',' ORDER BY shared, tenant)"
     assert postgres_server.psql(f"SELECT {breakers} FROM penstock.job_breaker", database) == "0ak3,0bk3,12"
 

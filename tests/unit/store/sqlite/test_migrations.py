@@ -191,6 +191,7 @@ async def test_lanes_that_tenants_shared_are_split(path: Path, open_store: OpenS
     db.close()
     store = await open_store()
     await old_jobs.check_split(store)
+    await old_jobs.check_gathers(store)
     await store.close()
     db = apsw.Connection(str(path))
     breakers = db.execute("SELECT shared, tenant, key, failures FROM job_breaker ORDER BY shared, tenant").fetchall()

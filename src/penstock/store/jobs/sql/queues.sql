@@ -33,6 +33,7 @@ SELECT
         -- In the order of an index, or PostgreSQL may look for the first one in all of the table.
         WHEN (SELECT position FROM penstock.job WHERE queue_id = $1 ORDER BY state, position LIMIT 1) > 0 THEN 'jobs'
         WHEN EXISTS (SELECT 1 FROM penstock.job_schedule WHERE queue_id = $1) THEN 'schedules'
+        WHEN EXISTS (SELECT 1 FROM penstock.job_gather WHERE queue_id = $1 AND ended_at IS NULL) THEN 'gathers'
     END
 
 -- :delete_queue
