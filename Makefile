@@ -36,8 +36,7 @@ $(RUNNABLE): pyproject.toml requirements.lock
 		echo "Name a later one:  make $(MAKECMDGOALS) PYTHON=python3.13" >&2; \
 		exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --requirement requirements.lock
-	$(PIP) --no-deps --editable .
+	$(PIP) --no-deps --requirement requirements.lock --editable .
 	@touch $@
 
 run: $(RUNNABLE) ## Serve queues and jobs on 127.0.0.1:9324, kept in ./data/penstock.db

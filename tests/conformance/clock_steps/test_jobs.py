@@ -6,7 +6,7 @@ from penstock.domain.gather import GatherState
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobRefused, LeaseLost
 from penstock.domain.job_queue import Rate
-from penstock.domain.limits import HOUR_MS
+from penstock.domain.limits import HOUR_MS, MINUTE_MS
 from penstock.store.job_port import Accept, Enqueued, Heartbeat
 from penstock.store.port import Store
 from tests.support import job_steps
