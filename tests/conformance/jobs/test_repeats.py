@@ -267,9 +267,7 @@ async def test_a_repeated_poll_is_offered_the_same_jobs_under_higher_fences(
 
 
 @pytest.mark.parametrize("lane", [None, job_fates.GROUP, job_fates.KEY])
-async def test_what_was_offered_again_keeps_its_place_in_its_lane(
-    jobs: JobStore, queue: JobQueue, lane: Any
-) -> None:
+async def test_what_was_offered_again_keeps_its_place_in_its_lane(jobs: JobStore, queue: JobQueue, lane: Any) -> None:
     first, second = await enqueue(jobs, queue, draft(lane=lane), draft(lane=lane))
     await offer_in_turn(jobs, queue, 1)
     [one] = await offer_again(jobs, queue)
@@ -347,9 +345,7 @@ async def test_a_repeated_purge_leaves_what_came_in_between(
     assert await state_of(jobs, later) is JobState.QUEUED
 
 
-async def test_a_repeated_purge_leaves_a_queue_that_was_made_anew(
-    jobs: JobStore, queue: JobQueue
-) -> None:
+async def test_a_repeated_purge_leaves_a_queue_that_was_made_anew(jobs: JobStore, queue: JobQueue) -> None:
     await enqueue(jobs, queue)
     await purge(jobs, queue)
     await run_operations(jobs)

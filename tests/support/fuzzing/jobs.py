@@ -10,7 +10,20 @@ from tests.support.fuzzing.http import Sent
 from tests.support.fuzzing.values import Pool, as_json, mutate, text, without_waits
 
 QUEUES = ["work", "work-2", "more.work"]
-PLACES = ["/", "/health", "/healthz", "/readyz", "/stats", "/metrics", "/docs", "/openapi.json", "/v1", "/v1/", "/v1/jobs/", "/ui"]
+PLACES = [
+    "/",
+    "/health",
+    "/healthz",
+    "/readyz",
+    "/stats",
+    "/metrics",
+    "/docs",
+    "/openapi.json",
+    "/v1",
+    "/v1/",
+    "/v1/jobs/",
+    "/ui",
+]
 PEEKED = ["fuzzed", "fuzzed.fifo", "missing"]
 CHANGES = [0, 0, 0, 1, 1, 2, 4]
 """How often the body of a request is changed."""

@@ -118,9 +118,7 @@ class OfferStream:
             return []
         offering = self._streams.offering
         return self._take(
-            await offering.wait(
-                self._queues, room=self.room, worker=self._worker, until_ms=until_ms, turn=self.turn
-            )
+            await offering.wait(self._queues, room=self.room, worker=self._worker, until_ms=until_ms, turn=self.turn)
         )
 
     async def _offered_before(self) -> list[Offer]:
@@ -306,9 +304,7 @@ class Streams:
         """How many streams are held back."""
         return sum(stream.held_back for stream in self._streams.values())
 
-    def open(
-        self, queues: Sequence[str], *, credit: int, worker: str = "", call: str | None = None
-    ) -> OfferStream:
+    def open(self, queues: Sequence[str], *, credit: int, worker: str = "", call: str | None = None) -> OfferStream:
         """Begin a stream. Whoever opens it closes it, however it ends. The same `call` again is the same stream, which
         broke: one that is still open here is closed.
         """
