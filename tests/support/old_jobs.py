@@ -107,10 +107,9 @@ async def check_split(store: Store) -> None:
 def old_operation(schema: str) -> str:
     """Write an operation of a store in which none had a limit: it has requeued nothing yet."""
     bytes_of_filter = "'{}'" if schema else "CAST('{}' AS BLOB)"
-    return (
-        f"INSERT INTO {schema}job_operation (id, queue_id, kind, wanted, state, done, cursor, last, next_at, started_at)"
-        f" VALUES ('old', 1, 1, {bytes_of_filter}, 0, 0, 0, 100, 0, 0)"
-    )
+    columns = "id, queue_id, kind, wanted, state, done, cursor, last, next_at, started_at"
+    values = f"'old', 1, 1, {bytes_of_filter}, 0, 0, 0, 100, 0, 0"
+    return f"INSERT INTO {schema}job_operation ({columns}) VALUES ({values})"
 
 
 async def check_repeats(store: Store) -> None:

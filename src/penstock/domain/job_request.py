@@ -50,9 +50,9 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 _FIRST_FIELDS = (
-    "task payload delay_ms run_at_ms priority tenant group concurrency_key concurrency_width timeout_ms retry unique_key"
-    " tags trace correlation_id idempotency_key"
-).split()
+    *("task", "payload", "delay_ms", "run_at_ms", "priority", "tenant", "group", "concurrency_key"),
+    *("concurrency_width", "timeout_ms", "retry", "unique_key", "tags", "trace", "correlation_id", "idempotency_key"),
+)
 """The fields that fingerprints had from the beginning, in their order. A later field counts only where it is given."""
 _LATER_FIELDS = {
     field.name: field.default for field in msgspec.structs.fields(JobRequest) if field.name not in _FIRST_FIELDS

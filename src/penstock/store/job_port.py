@@ -41,7 +41,7 @@ TIMED_OUT = "timed out"
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """What became of a draft. Where it is not `new`, the job is the one that has its id, or that its key (or unique key)
+    """What became of a draft. Where it is not `new`, the job is the one that has its id, or that its key or unique key
     stood for. One that was purged since counts as cancelled.
     """
 
@@ -236,13 +236,13 @@ class JobStore(Protocol):
     async def enqueue(self, queue: JobQueue, drafts: Sequence[JobDraft]) -> list[Enqueued | JobError]:
         """Store jobs, all in one transaction.
 
-        In this order: a job of that id is there already, or was purged within the repeat window: that one, not `new`; or
-        `JobExists` if its queue, task, tenant or payload is another. A known, unexpired idempotency key: the job it
+        In this order: a job of that id is there already, or was purged within the repeat window: that one, not `new`;
+        or `JobExists` if its queue, task, tenant or payload is another. A known, unexpired idempotency key: the job it
         stands for, or `IdempotencyKeyReused` if the fingerprint differs. No key on a strict queue:
         `IdempotencyKeyNeeded`. An unfinished job with the unique key: that one, or if it waits and the draft is to
-        replace it, it is cancelled and the draft judged without it. The bound and the rates:
-        `JobRefused`; what is refused takes no token. On a strict queue bounds and rates are exact; otherwise nodes that
-        enqueue at the same time may together go beyond the bound by what they have in flight.
+        replace it, it is cancelled and the draft judged without it. The bound and the rates: `JobRefused`; what is
+        refused takes no token. On a strict queue bounds and rates are exact; otherwise nodes that enqueue at the same
+        time may together go beyond the bound by what they have in flight.
         """
 
     async def offer(

@@ -16,14 +16,17 @@ from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer
 from tests.support.campaigns import campaign, trials
 
 
-def persistently(url: str, method: str, path: str, body: object) -> httpx.Response:
-    """Send the same request, each time on a new connection, until an answer comes."""
+def persistently(client: httpx.Client, path: str, body: object) -> httpx.Response:
+    """Post the same request until an answer comes."""
     while True:
-        with httpx.Client(base_url=url, timeout=STOP_TIMEOUT_S, trust_env=False) as client:
-            try:
-                return client.request(method, path, json=body)
-            except httpx.TransportError:
-                continue
+        try:
+            return client.post(path, json=body)
+        except httpx.TransportError:
+            continue
+
+
+def client_of(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=STOP_TIMEOUT_S, trust_env=False)
 
 
 @campaign
@@ -34,14 +37,14 @@ def test_as_many_jobs_as_enqueues_whose_answers_were_cut(
     number = trials(1_000)
     ids = OrderedIds()
     replayed = 0
-    with CuttingProxy(shared_server.url) as proxy:
+    with CuttingProxy(shared_server.url) as proxy, client_of(proxy.url) as client:
         for place in range(number):
             job_id = ids.new_id()
             proxy.cut_next(*[Cut.RESET, Cut.CLOSE][: 1 + place % 2])
             job = {"queue": api.queue, "task": "greet", "id": job_id}
             batch = place % 3 == 0
             body: dict[str, Any] = {"jobs": [job]} if batch else job
-            answer = persistently(proxy.url, "POST", "/v1/jobs/batch" if batch else "/v1/jobs", body).json()
+            answer = persistently(client, "/v1/jobs/batch" if batch else "/v1/jobs", body).json()
             told = answer["results"][0]["job"] if batch else answer
             assert told["id"] == job_id
             replayed += told["replayed"]
@@ -50,13 +53,14 @@ def test_as_many_jobs_as_enqueues_whose_answers_were_cut(
     record_property("evidence", f"{cut} answers cut after the commit: {number} jobs, {replayed} of them told again")
 
 
+@pytest.mark.slow
 def test_what_was_offered_to_a_server_that_was_killed_is_offered_again(
     store_url: str, tmp_path: Path, queue_name: str
 ) -> None:
     """Offers last an hour here, so what comes back did not come back by lapsing."""
     arguments = ("--port", "0", "--store", store_url)
     wanted = {"queues": [queue_name], "count": 2, "worker": "w", "request_id": "r-1"}
-    with RunningServer(tmp_path, *arguments) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+    with RunningServer(tmp_path, *arguments) as server, client_of(server.url) as client:
         api = Api(client, queue_name)
         api.make_queue()
         stored = [api.enqueue() for _ in range(4)]
@@ -67,7 +71,7 @@ def test_what_was_offered_to_a_server_that_was_killed_is_offered_again(
         server.process.kill()
         server.process.wait(STOP_TIMEOUT_S)
         stream.connection.close()
-    with RunningServer(tmp_path, *arguments) as server, httpx.Client(base_url=server.url, trust_env=False) as client:
+    with RunningServer(tmp_path, *arguments) as server, client_of(server.url) as client:
         api = Api(client, queue_name)
         again = api.post("/v1/dequeue", wanted).json()["offers"]
         assert sorted(offer["id"] for offer in again) == sorted(offer["id"] for offer in polled)
@@ -86,10 +90,10 @@ def test_what_was_offered_to_a_server_that_was_killed_is_offered_again(
 def test_a_change_of_credit_whose_answer_was_cut_is_one(api: Api, shared_server: RunningServer) -> None:
     api.make_queue()
     stream = Stream(shared_server, api.queue, 1)
-    with CuttingProxy(shared_server.url) as proxy:
+    with CuttingProxy(shared_server.url) as proxy, client_of(proxy.url) as client:
         proxy.cut_next(Cut.RESET, Cut.CLOSE)
         body = {"add": 2, "request_id": "c-1"}
-        answer = persistently(proxy.url, "POST", f"/v1/dequeue/{stream.name}/credit", body)
+        answer = persistently(client, f"/v1/dequeue/{stream.name}/credit", body)
     assert answer.json() == {"credit": 3, "taken": 0}
     stream.connection.close()
 

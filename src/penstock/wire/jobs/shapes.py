@@ -242,8 +242,9 @@ class ReportTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An event of a running job. The same `id` again is the same event, told again. `request_id` is another name for it:
-    give one of them.
+    """An event of a running job. The same `id` again is the same event, told again.
+
+    `request_id` means the same as `id`; give one of them.
     """
 
     token: str

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.domain.ids import CountedIds
 from penstock.domain.job import JobDraft
+from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_queue import JobQueue, JobQueueSettings
 from penstock.store.jobs.enqueueing import enqueue
 from penstock.store.jobs.script import Overtaken, Row, Tx
+from penstock.store.jobs.surroundings import Surroundings
 
 QUEUE = JobQueue(id=1, name="q", settings=JobQueueSettings(), paused=False, revision=1, created_at_ms=0)
+AROUND = Surroundings(CountedIds(), JobLimits(), lambda: 0.5)
 SURVEY: list[Row] = [("", 0, 0)]
 
 
 def overtaken(draft: JobDraft, steps: list[tuple[str, list[Row]]]) -> None:
     """Run the script on these rows, statement by statement; it is given up after the last."""
-    script = enqueue(Tx(0, 0), QUEUE, [draft])
+    script = enqueue(Tx(0, 0), AROUND, QUEUE, [draft])
     name, _ = next(script)
     for expected, rows in steps[:-1]:
         assert name == expected
