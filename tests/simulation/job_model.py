@@ -145,11 +145,12 @@ class JobModel:
 
     # -- offering ---------------------------------------------------------------------------------
 
-    def eligible(self, queue: JobQueue) -> list[ModelJob]:
-        """The jobs of which at least one more may be offered."""
+    def eligible(self, queue: JobQueue, tasks: tuple[str, ...]) -> list[ModelJob]:
+        """The jobs, of these tasks if any are named, of which at least one more may be offered."""
         if queue.paused:
             return []
-        return [job for job in self.jobs if job.queue.id == queue.id and self._may_go(job)]
+        mine = [job for job in self.jobs if job.queue.id == queue.id and (not tasks or job.draft.task in tasks)]
+        return [job for job in mine if self._may_go(job)]
 
     def _may_go(self, job: ModelJob) -> bool:
         lane = job.draft.lane
@@ -165,21 +166,24 @@ class JobModel:
             )
         return sum(one.state in IN_FLIGHT for one in others) < lane.width
 
-    def offered(self, queue: JobQueue, count: int, offers: list[Offer]) -> None:
+    def offered(self, queue: JobQueue, count: int, offers: list[Offer], tasks: tuple[str, ...]) -> None:
         """Check offers, and make them."""
         assert len(offers) <= count
         by_id = {job.draft.id: job for job in self.jobs}
-        plain = [job for job in self.eligible(queue) if job.draft.lane is None]
-        shares: dict[str, int] = {job.draft.tenant: 0 for job in self.eligible(queue)}
+        plain = [job for job in self.eligible(queue, tasks) if job.draft.lane is None]
+        shares: dict[str, int] = {job.draft.tenant: 0 for job in self.eligible(queue, tasks)}
         for offer in offers:
             job = by_id[offer.lease.job_id]
-            assert job in self.eligible(queue), f"{job} was not to be offered"
+            assert job in self.eligible(queue, tasks), f"{job} was not to be offered"
             job.state, job.fence = JobState.OFFERED, job.fence + 1
             job.due_at_ms = self.now_ms + queue.settings.offer_ms
             assert offer.lease == Lease(job.draft.id, job.attempts + 1, job.fence)
             assert offer.accept_by_ms == job.due_at_ms
             shares[job.draft.tenant] += 1
-        left = self.eligible(queue)
+        left = self.eligible(queue, tasks)
+        if tasks:
+            # A job of another task may have the place already.
+            left = [job for job in left if not self._crowded(job)]
         assert len(offers) == count or not left, f"{left[0]} was to be offered"
         for given in (job for job in plain if job.state is JobState.OFFERED):
             for kept in (job for job in plain if job.state is JobState.QUEUED):

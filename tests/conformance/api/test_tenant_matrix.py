@@ -38,6 +38,8 @@ FIELDS: dict[str, Callable[[str, int], Fields]] = {
     "timeout_ms": lambda tenant, now_ms: {"timeout_ms": 5_000},
     "retry": lambda tenant, now_ms: {"retry": {"attempts_max": 1}},
     "unique_key": lambda tenant, now_ms: {"unique_key": "u"},
+    "on_duplicate": lambda tenant, now_ms: {"unique_key": "u", "on_duplicate": "replace"},
+    "start_rate": lambda tenant, now_ms: {"start_rate": {"key": "s", "per_second": 0.001, "burst": 3}},
     "tags": lambda tenant, now_ms: {"tags": ["red"]},
     "delay_ms": lambda tenant, now_ms: {"delay_ms": SOON_MS},
     "run_at_ms": lambda tenant, now_ms: {"run_at_ms": now_ms + SOON_MS},
@@ -108,6 +110,10 @@ async def _enqueued(scene: Scene, answer: httpx.Response) -> list[httpx.Response
     own = {scene.jobs[scene.tenant]} | scene.made[scene.tenant]
     assert (answer.status_code == 202 or "results" in answer.json()) or told["id"] in own
     scene.made[scene.tenant].add(told["id"])
+    if "replaced" in told:
+        assert told["replaced"] in own
+        scene.made[scene.tenant].add(told["replaced"])
+        scene.jobs[scene.tenant] = told["id"]
     return [answer]
 
 

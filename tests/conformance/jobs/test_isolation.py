@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from penstock.domain.job import JobState, Lane
+from penstock.domain.job import JobState, Lane, OnDuplicate
 from penstock.domain.job_queue import BreakerPolicy, JobQueue, LaneSettings
 from penstock.domain.operation import JobFilter, OperationKind
 from penstock.store.job_port import Enqueued, JobStore, Release
@@ -36,6 +36,13 @@ async def test_a_unique_key_is_of_its_tenant(jobs: JobStore, queue: JobQueue) ->
     for tenant, job_id in zip(TENANTS, ids, strict=True):
         again = await enqueue_one(jobs, queue, draft(tenant=tenant, unique_key="u"))
         assert again == Enqueued(job_id, JobState.QUEUED, new=False, by_unique_key=True)
+
+
+async def test_a_job_replaces_no_other_tenants(jobs: JobStore, queue: JobQueue) -> None:
+    ids = await enqueue(jobs, queue, *(draft(tenant=tenant, unique_key="u") for tenant in TENANTS))
+    one = draft(tenant=ACME, unique_key="u", on_duplicate=OnDuplicate.REPLACE)
+    assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.QUEUED, replaced=ids[0])
+    assert sorted(await offered_ids(jobs, queue)) == sorted([one.id, *ids[1:]])
 
 
 @pytest.mark.parametrize("way", ["retry", "requeue"])
