@@ -157,7 +157,7 @@ class JobModel:
             job.state, job.fence = JobState.OFFERED, job.fence + 1
             job.due_at_ms = self.now_ms + queue.settings.offer_ms
             assert offer.lease == Lease(job.draft.id, job.attempts + 1, job.fence)
-            assert offer.accept_by_ms == job.due_at_ms
+            assert offer.accept_by_ms == job.due_at_ms == self.now_ms + offer.accept_in_ms
             shares[job.draft.tenant] += 1
         left = self.eligible(queue)
         assert len(offers) == count or not left, f"{left[0]} was to be offered"

@@ -156,6 +156,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...]
     enqueued_at_ms: int
     accept_by_ms: int
+    accept_in_ms: int
+    """How long, from when it was made or found again, until `accept_by_ms`."""
+    lease_ms: int
+    """How long its lease will last from accept or a heartbeat, unless its timeout comes first."""
     timeout_ms: int
     failures: int
     losses: int

@@ -102,13 +102,15 @@ class Snooze(msgspec.Struct, frozen=True, gc=False, tag=True):
 Report = Accept | Heartbeat | Complete | Fail | Release | Snooze
 
 
-class Reported(msgspec.Struct, frozen=True, gc=False):
+class Reported(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a report led to. `until_ms`: the end of the lease where there still is one, else when the job is due."""
 
     state: JobState
     until_ms: int | None = None
     cancel_requested: bool = False
     attempt: int = 0
+    lease_ms: int | None = None
+    """What is left of the lease; None where there is none."""
 
 
 class LeaseState(Enum):

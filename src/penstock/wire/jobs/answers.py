@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.domain.job import Failure, JobState
+from penstock.domain.job import PRIORITY_DEFAULT, Failure, JobState
 from penstock.domain.job_queue import JobQueueSettings
 from penstock.domain.retry import RetryPolicy
 
@@ -126,8 +126,12 @@ class ResultView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
 
 
-class OfferView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is offered. It is to be accepted with its token by `accept_by_ms`."""
+class OfferView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that is offered, to be accepted with its token by `accept_by_ms`. A field with its default is left out.
+
+    `accept_in_ms` is how long that is from now, and `lease_ms` how long the lease lasts from accept or a heartbeat:
+    a worker that goes by these needs no clock that agrees with the server's.
+    """
 
     token: str
     id: str
@@ -135,16 +139,18 @@ class OfferView(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     payload: Raw
     attempt: int
-    tenant: str
-    priority: int
-    tags: tuple[str, ...]
     enqueued_at_ms: int
     accept_by_ms: int
+    accept_in_ms: int
+    lease_ms: int
     timeout_ms: int
-    failures: int
-    losses: int
-    traceparent: str | None
-    correlation_id: str
+    tenant: str = ""
+    priority: int = PRIORITY_DEFAULT
+    tags: tuple[str, ...] = ()
+    failures: int = 0
+    losses: int = 0
+    traceparent: str | None = None
+    correlation_id: str = ""
 
 
 class OffersView(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,13 +178,17 @@ class CreditView(msgspec.Struct, frozen=True, kw_only=True):
     taken: int
 
 
-class ReportView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report led to. `cancel` asks the worker to stop this job, `drain` to take no more from this server."""
+class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a report led to. `cancel` asks the worker to stop this job, `drain` to take no more from this server.
+
+    `until_ms` is the end of the lease, or when the job is due again; `lease_ms` is what is left of the lease. A field
+    with its default is left out.
+    """
 
     state: State
     attempt: int
-    until_ms: int | None
-    """The end of the lease; or when the job is due again."""
+    until_ms: int | None = None
+    lease_ms: int | None = None
     cancel: bool = False
     drain: bool = False
 
