@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NDJSON = "application/x-ndjson"
 SERVER_SENT_EVENTS = "text/event-stream"
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _KEEP_ALIVE = _encode(StreamLine(keep_alive=True)) + b"\n"
 _HELD_BACK = _encode(StreamLine(keep_alive=True, held_back=True)) + b"\n"
 _DRAIN = _encode(StreamLine(drain=True)) + b"\n"
@@ -38,10 +39,9 @@ async def offer_lines(
         async with contextlib.aclosing(stream.batches()) as batches:
             async for offers in batches:
                 offered(offers)
-                lines = [
-                    _encode(StreamLine(offer=offer_view(offer, tokens.encode(offer.lease)))) + b"\n" for offer in offers
-                ]
-                yield b"".join(lines) or (_HELD_BACK if stream.held_back else _KEEP_ALIVE)
+                encode = tokens.encode
+                lines = [StreamLine(offer=offer_view(offer, encode(offer.lease))) for offer in offers]
+                yield _encode_lines(lines) or (_HELD_BACK if stream.held_back else _KEEP_ALIVE)
     except PenstockError as error:
         # The status was sent long ago.
         yield _encode({"problem": problem_of(error)}) + b"\n"
