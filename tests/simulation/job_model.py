@@ -79,8 +79,11 @@ class ModelJob:
             and wanted.failure_kind in (None, self.failure_kind)
         )
 
-    def told(self) -> Reported:
-        return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts)
+    def told(self, now_ms: int) -> Reported:
+        lease_ms = None
+        if self.state is JobState.RUNNING and self.due_at_ms is not None:
+            lease_ms = self.due_at_ms - now_ms
+        return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts, lease_ms)
 
 
 class JobModel:
@@ -229,7 +232,7 @@ class JobModel:
         if ended is not None and ended[0] is type(said):
             return ended[1]
         back = job.state is JobState.QUEUED and job.fence == lease.fence and lease.attempt == job.attempts + 1
-        return job.told() if back and isinstance(said, Release) else LeaseLost
+        return job.told(self.now_ms) if back and isinstance(said, Release) else LeaseLost
 
     def lease_state(self, lease: Lease) -> LeaseState:
         """Where a lease stands. Nothing takes effect by asking."""
@@ -259,7 +262,7 @@ class JobModel:
             self._extend(job)
         else:
             return JobStateConflict
-        return job.told()
+        return job.told(self.now_ms)
 
     def _answer_attempt(self, job: ModelJob, said: Report) -> Expected:
         match said:
@@ -280,7 +283,7 @@ class JobModel:
                 job.state, job.due_at_ms = JobState.SCHEDULED, self.now_ms + delay_ms
             case Release() | Snooze():
                 self._finish(job, JobState.CANCELLED)
-        return job.told()
+        return job.told(self.now_ms)
 
     def _extend(self, job: ModelJob) -> None:
         assert job.times_out_at_ms is not None

@@ -246,6 +246,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Oldest first, the last `limits.attempts_shown_max`; empty in lists."""
 
 
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which events of a job are meant: those that have all of what is given here."""
+
+    kinds: tuple[str, ...] = ()
+    """Of one of these kinds; none means any."""
+    from_ms: int | None = None
+    before_ms: int | None = None
+
+
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something that a job's worker told while it ran, or that happened to the job."""
 

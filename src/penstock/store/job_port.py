@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from penstock.domain.job import Failure, Job, JobEvent, JobState, Lease, Offer
+from penstock.domain.job import EventFilter, Failure, Job, JobEvent, JobState, Lease, Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +35,9 @@ FAILED_FOR_NOW = "failed for now"
 FAILED_PERMANENTLY = "failed permanently"
 TIMED_OUT = "timed out"
 """What is counted besides the moves of jobs."""
+
+
+ALL_EVENTS = EventFilter()
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +143,8 @@ class Events(msgspec.Struct, frozen=True, gc=False):
     events: list[JobEvent]
     state: JobState
     complete: bool
+    after: int
+    """The number of the last event that was looked at, whether it is among these or not."""
 
 
 class DeadGroup(msgspec.Struct, frozen=True, gc=False):
@@ -257,8 +262,14 @@ class JobStore(Protocol):
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
         """Add an event for the attempt that runs under this lease; raises `LeaseLost` or `TooManyEvents`."""
 
-    async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
-        """Return a job's events from the first beyond `after`; raises `JobDoesNotExist`."""
+    async def events(
+        self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS
+    ) -> Events:
+        """Return up to `limit` of a job's events from the first beyond `after`; raises `JobDoesNotExist`.
+
+        One call looks at a bounded number of events and bytes, so it may return fewer, or none, without being
+        `complete`.
+        """
 
     # -- schedules --------------------------------------------------------------------------------
 

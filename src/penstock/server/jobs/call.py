@@ -93,6 +93,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     answers: dict[int, Any]
     """By status, the shape of the body; None where there is none."""
+    streamed: str | None = None
+    """The content type of what it answers instead, with 200, if it is asked for a stream."""
     parameters: tuple[Parameter, ...] = ()
     hot: bool = False
     """So frequent that it is answered without a framework in between."""

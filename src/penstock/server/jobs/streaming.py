@@ -15,7 +15,7 @@ from penstock.wire.jobs.views import event_view, offer_view
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from penstock.domain.job import JobEvent, Offer
+    from penstock.domain.job import EventFilter, JobEvent, Offer
     from penstock.engine.jobs.looking import Looking
     from penstock.engine.jobs.streams import OfferStream
     from penstock.wire.jobs.tokens import LeaseTokens
@@ -48,10 +48,10 @@ async def offer_lines(
     yield _DRAIN
 
 
-async def event_stream(looking: Looking, job_id: str, after: int) -> AsyncGenerator[bytes]:
+async def event_stream(looking: Looking, job_id: str, after: int, wanted: EventFilter) -> AsyncGenerator[bytes]:
     """Write a job's events as they come. After the last there is one of the kind `end`, with the job's state."""
     try:
-        async with contextlib.aclosing(looking.follow(job_id, after=after)) as news:
+        async with contextlib.aclosing(looking.follow(job_id, after=after, wanted=wanted)) as news:
             async for part in news:
                 text = b"".join([_event(event) for event in part.events])
                 if part.ended is not None:

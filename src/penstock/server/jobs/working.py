@@ -85,6 +85,7 @@ class WorkRoutes:
                 handler=self._dequeue,
                 body=shapes.Dequeue,
                 answers={200: OffersView},
+                streamed=NDJSON,
                 parameters=(
                     Parameter(
                         "Accept",

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_limits import JobLimits
-from penstock.store.job_port import Complete, Offers, Release
+from penstock.store.job_port import ALL_EVENTS, Complete, Offers, Release
 from penstock.store.jobs import (
     due,
     enqueueing,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.domain.ids import IdSource
-    from penstock.domain.job import Job, JobDraft, JobEvent, Lease, Offer
+    from penstock.domain.job import EventFilter, Job, JobDraft, JobEvent, Lease, Offer
     from penstock.domain.job_errors import JobError
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
@@ -269,8 +269,11 @@ class ScriptedJobs:
         body = partial(event_stream.publish, lease=lease, event_id=event_id, kind=kind, data=data)
         return await self._runner.run("publish", body)
 
-    async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
-        return await self._runner.run("events", partial(event_stream.read, job_id=job_id, after=after, limit=limit))
+    async def events(
+        self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS
+    ) -> Events:
+        page = event_stream.Page(job_id, after, limit, wanted)
+        return await self._runner.run("events", partial(event_stream.read, around=self._around, page=page))
 
     # -- schedules --------------------------------------------------------------------------------
 

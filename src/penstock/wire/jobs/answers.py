@@ -217,6 +217,18 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
+class EventsView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a job's events. `after` is the last one that was looked at, and asks for those that follow.
+
+    `complete` says that these are all that there are now, and that `state` is the job's state after the last of them.
+    """
+
+    events: list[EventView]
+    after: int
+    complete: bool
+    state: State
+
+
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """A queue: its settings, and how many jobs it has in each state."""
 
