@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.domain.clock import from_wall_ms
 from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
@@ -126,8 +127,8 @@ class OfferStream:
             self._drop(lease)
         elif slot is not None and not isinstance(answer, PenstockError):
             slot.accepted = True
-            if answer.lease_ms is not None:
-                slot.until_ms = self._streams.clock.now_ms() + answer.lease_ms
+            if answer.until_ms is not None:
+                slot.until_ms = from_wall_ms(self._streams.clock, answer.until_ms)
 
     def heard_of_end(self, lease: Lease) -> None:
         """Take in that the worker has reported to another node on a lease that is over."""
@@ -164,7 +165,7 @@ class OfferStream:
         room = self.room()
         self._streams.offering.give_back(offers[room:])
         for offer in offers[:room]:
-            self._slots[offer.lease] = _Slot(offer, self._streams.clock.now_ms() + offer.accept_in_ms)
+            self._slots[offer.lease] = _Slot(offer, from_wall_ms(self._streams.clock, offer.accept_by_ms))
             self._streams.holders[offer.lease] = self
         return offers[:room]
 

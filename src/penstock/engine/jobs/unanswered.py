@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.domain.clock import from_wall_ms
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -40,7 +42,7 @@ class Unanswered:
         open_offers = self._until_ms.pop(worker, {})
         self._until_ms[worker] = open_offers
         for offer in offers[-OFFERS_MAX:]:
-            open_offers[offer.lease] = self._clock.now_ms() + offer.accept_in_ms
+            open_offers[offer.lease] = from_wall_ms(self._clock, offer.accept_by_ms)
             self._workers[offer.lease] = worker
         self._reap(worker)
         while len(open_offers) > OFFERS_MAX:
