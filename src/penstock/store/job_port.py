@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
+    from penstock.domain.worker import Worker
 
 
 ENQUEUED = "enqueued"
@@ -312,6 +313,23 @@ class JobStore(Protocol):
 
     async def advance_operations(self) -> int | None:
         """Do one bounded step of each that is due; say in how many ms the next is due, None if none runs."""
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    async def note_workers(self, seen: Sequence[Worker], gone: Sequence[Worker], *, now_ms: int) -> None:
+        """Keep workers that a node has seen, for all nodes to see, and remove those that are gone.
+
+        Their instants are by the caller's clock, which shows `now_ms`. Also removes a bounded number of workers that no
+        node has seen for `limits.worker_stale_ms`. What is kept does not survive a crash of the database.
+        """
+
+    async def workers(
+        self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None
+    ) -> list[Worker]:
+        """Return workers, of all queues or of one, in the order of name and id, beyond `after`.
+
+        Those that no node has seen for `limits.worker_stale_ms` are not among them.
+        """
 
     # -- upkeep -----------------------------------------------------------------------------------
 

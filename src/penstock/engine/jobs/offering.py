@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueue
     from penstock.engine.jobs.queues import JobQueues
     from penstock.engine.jobs.returns import Returns
+    from penstock.engine.jobs.workers import Workers
     from penstock.engine.waiters import Ticket, Waiters
     from penstock.store.job_port import JobStore
 
@@ -36,6 +37,7 @@ class Offering:
         queues: JobQueues,
         waiters: Waiters,
         returns: Returns,
+        workers: Workers,
         clock: Clock,
         limits: JobLimits,
         expect: Callable[[int], None],
@@ -44,6 +46,7 @@ class Offering:
         self._queues = queues
         self._waiters = waiters
         self._returns = returns
+        self._workers = workers
         self._clock = clock
         self._limits = limits
         self._expect = expect
@@ -74,13 +77,17 @@ class Offering:
         def room() -> int:
             return 0 if self._unanswered.lapsed_since(worker, began_ms) else count
 
-        if wait_ms == 0:
-            offers = await self._look(queues, count, worker)
-        else:
-            offers = await self._wait(queues, room, worker, began_ms + wait_ms)
-            if self._unanswered.lapsed_before(worker, offers):
-                self._returns.give_back(offers)
-                return []
+        poll = self._workers.polling(worker, names, count=count)
+        try:
+            if wait_ms == 0:
+                offers = await self._look(queues, count, worker)
+            else:
+                offers = await self._wait(queues, room, worker, began_ms + wait_ms)
+        finally:
+            poll.end()
+        if wait_ms and self._unanswered.lapsed_before(worker, offers):
+            self._returns.give_back(offers)
+            return []
         self._unanswered.offered(worker, offers)
         return offers
 

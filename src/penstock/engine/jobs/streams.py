@@ -12,6 +12,7 @@ from penstock.domain.errors import OverLimit, PenstockError
 from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
 from penstock.domain.job_request import check_name, check_range
+from penstock.domain.worker import Worker, WorkerKind
 from penstock.engine.jobs.bell import Bell
 from penstock.store.job_port import Heartbeat, LeaseState, Release
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.domain.job import Lease
     from penstock.domain.job_limits import JobLimits
     from penstock.engine.jobs.offering import Offering
+    from penstock.engine.jobs.workers import Workers
     from penstock.store.job_port import JobStore, Report, Reported
 
 _log = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ class OfferStream:
 
     def __init__(self, name: str, streams: Streams, queues: Sequence[str], worker: str, credit: int) -> None:
         self.name = name
+        self.listed_id = streams.ids.new_id()
+        """By which the list of workers knows it."""
         self.credit = credit
         self.held_back = False
         self._streams = streams
@@ -56,6 +60,7 @@ class OfferStream:
         """Leases that took up slots, and on which the worker may still report, here or elsewhere: when each ends."""
         self._on_trial = False
         self._closed = False
+        self._opened_ms = streams.clock.now_ms()
         self._bell = Bell()
 
     @property
@@ -71,6 +76,19 @@ class OfferStream:
         if self._on_trial:
             room = min(room, 1 - sum(not slot.accepted for slot in self._slots.values()))
         return max(room, 0)
+
+    def seen(self) -> Worker:
+        """Say what is known of its worker now."""
+        return Worker(
+            id=self.listed_id,
+            name=self._worker,
+            kind=WorkerKind.STREAM,
+            queues=tuple(self._queues),
+            credit=self.credit,
+            running=sum(slot.accepted for slot in self._slots.values()),
+            since_at_ms=self._opened_ms,
+            seen_at_ms=self._streams.clock.now_ms(),
+        )
 
     async def batches(self) -> AsyncGenerator[list[Offer]]:
         """Yield offers as there are jobs and free slots; an empty list is a sign of life, or says `held_back`.
@@ -253,15 +271,24 @@ class OfferStream:
 class Streams:
     """All streams of this node, and which of them each lease came by."""
 
-    def __init__(self, store: JobStore, offering: Offering, clock: Clock, ids: IdSource, limits: JobLimits) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        offering: Offering,
+        workers: Workers,
+        clock: Clock,
+        ids: IdSource,
+        limits: JobLimits,
+    ) -> None:
         self.store = store
         self.offering = offering
         self.clock = clock
+        self.ids = ids
         self.limits = limits
         self.holders: dict[Lease, OfferStream] = {}
         self.silences = 0
         """How often a stream was held back."""
-        self._ids = ids
+        self._workers = workers
         self._streams: dict[str, OfferStream] = {}
 
     def __len__(self) -> int:
@@ -279,8 +306,9 @@ class Streams:
             check_name("worker", worker, self.limits)
         if len(self._streams) >= self.limits.streams_max:
             raise OverLimit(f"There are {self.limits.streams_max} streams already, and no more may be opened here.")
-        stream = OfferStream(self._ids.new_id(), self, list(queues), worker, credit)
+        stream = OfferStream(self.ids.new_id(), self, list(queues), worker, credit)
         self._streams[stream.name] = stream
+        self._workers.enter(stream.seen, stream.listed_id)
         return stream
 
     def find(self, name: str) -> OfferStream:
@@ -293,6 +321,7 @@ class Streams:
     def forget(self, stream: OfferStream) -> None:
         """Take in that a stream has ended."""
         self._streams.pop(stream.name, None)
+        self._workers.leave(stream.listed_id)
 
     def heard(self, report: Report, answer: Reported | PenstockError) -> None:
         """Take in a report, and what it led to."""

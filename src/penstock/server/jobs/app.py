@@ -22,6 +22,7 @@ from penstock.server.jobs.queues import QueueRoutes
 from penstock.server.jobs.reference import CONTENT_TYPE, POLICY, reference_page
 from penstock.server.jobs.schedules import ScheduleRoutes
 from penstock.server.jobs.serving import Exchange
+from penstock.server.jobs.workers import WorkerRoutes
 from penstock.server.jobs.working import WorkRoutes
 from penstock.wire.jobs.cursors import Cursors
 from penstock.wire.jobs.problems import NOT_ALLOWED, NOT_FOUND, make_problem, problem_response
@@ -61,6 +62,7 @@ def job_endpoint(
             *QueueRoutes(jobs).routes(),
             *OperationRoutes(jobs, cursors).routes(),
             *ScheduleRoutes(jobs).routes(),
+            *WorkerRoutes(jobs).routes(),
         ],
         access=access,
         ids=ids,

@@ -24,6 +24,7 @@ from penstock.store.jobs import (
     reporting,
     schedules,
     sweeping,
+    workers,
 )
 from penstock.store.jobs.gathering import Gathering
 from penstock.store.jobs.surroundings import Surroundings
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
+    from penstock.domain.worker import Worker
     from penstock.store.job_port import DeadGroup, Enqueued, Events, LeaseStatus, Report, Reported
     from penstock.store.jobs.running import Runner
 
@@ -323,6 +325,18 @@ class ScriptedJobs:
 
     async def advance_operations(self) -> int | None:
         return await self._runner.run("advance_operations", partial(operations.advance, around=self._around))
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    async def note_workers(self, seen: Sequence[Worker], gone: Sequence[Worker], *, now_ms: int) -> None:
+        body = partial(workers.note, around=self._around, seen=seen, gone=gone, now_ms=now_ms)
+        await self._runner.run("note_workers", body)
+
+    async def workers(
+        self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None
+    ) -> list[Worker]:
+        wanted = workers.Page(after, limit, queue)
+        return await self._runner.run("workers", partial(workers.page, around=self._around, wanted=wanted))
 
     # -- upkeep -----------------------------------------------------------------------------------
 

@@ -243,6 +243,30 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     oldest_due_ms: int | None
 
 
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """An open stream, or the recent polls of a worker for the same queues and tasks.
+
+    `credit` is how many jobs it may have at once; of polls, how many the last one asked for. `running` is how many jobs
+    of a stream are accepted, as far as its server knows; of polls it is not known.
+    """
+
+    name: str
+    kind: Literal["stream", "poll"]
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...] | None
+    credit: int
+    running: int | None
+    since_ms: int
+    seen_at_ms: int
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Workers in the order of their names; `after` asks for those that follow."""
+
+    workers: list[WorkerView]
+    after: str | None
+
+
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
     """Queues in the order of their names; `after` asks for those that follow."""
 
