@@ -263,9 +263,7 @@ class JobStore(Protocol):
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
         """Add an event for the attempt that runs under this lease; raises `LeaseLost` or `TooManyEvents`."""
 
-    async def events(
-        self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS
-    ) -> Events:
+    async def events(self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS) -> Events:
         """Return up to `limit` of a job's events from the first beyond `after`; raises `JobDoesNotExist`.
 
         One call looks at a bounded number of events and bytes, so it may return fewer, or none, without being
@@ -323,9 +321,7 @@ class JobStore(Protocol):
         node has seen for `limits.worker_stale_ms`. What is kept does not survive a crash of the database.
         """
 
-    async def workers(
-        self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None
-    ) -> list[Worker]:
+    async def workers(self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None) -> list[Worker]:
         """Return workers, of all queues or of one, in the order of name and id, beyond `after`.
 
         Those that no node has seen for `limits.worker_stale_ms` are not among them.

@@ -96,9 +96,7 @@ class Looking:
         check_range("limit", limit, 1, self._limits.list_page_max)
         return await self._store.events(job_id, after=after, limit=limit, wanted=wanted)
 
-    async def follow(
-        self, job_id: str, *, after: int = 0, wanted: EventFilter = ALL_EVENTS
-    ) -> AsyncGenerator[News]:
+    async def follow(self, job_id: str, *, after: int = 0, wanted: EventFilter = ALL_EVENTS) -> AsyncGenerator[News]:
         """Yield a job's events as they come: those that there are, then those that follow, until it is finished.
 
         Each comes from the store, in the order of its number, so between replay and live there is no seam at which one

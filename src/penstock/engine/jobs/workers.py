@@ -112,9 +112,7 @@ class Workers:
                 self._gone[worker_id] = seen()
             self._expect(SAVE_MS)
 
-    def polling(
-        self, worker: str, queues: Sequence[str], *, count: int, tasks: tuple[str, ...] | None = None
-    ) -> Poll:
+    def polling(self, worker: str, queues: Sequence[str], *, count: int, tasks: tuple[str, ...] | None = None) -> Poll:
         """Note that a poll begins; whoever calls this calls `end` of what it returns."""
         key = (worker, tuple(queues), tasks)
         poll = self._polls.get(key)
@@ -139,9 +137,7 @@ class Workers:
             ids = list(self._here if in_full else self._unsaved)
             seen, gone = [self._here[worker_id]() for worker_id in ids], list(self._gone.values())
             for start in range(0, max(len(seen), len(gone), int(in_full)), BATCH):
-                await self._store.note_workers(
-                    seen[start : start + BATCH], gone[start : start + BATCH], now_ms=now_ms
-                )
+                await self._store.note_workers(seen[start : start + BATCH], gone[start : start + BATCH], now_ms=now_ms)
             self._unsaved.difference_update(ids)
             for worker in gone:
                 self._gone.pop(worker.id, None)

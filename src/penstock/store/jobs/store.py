@@ -271,9 +271,7 @@ class ScriptedJobs:
         body = partial(event_stream.publish, lease=lease, event_id=event_id, kind=kind, data=data)
         return await self._runner.run("publish", body)
 
-    async def events(
-        self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS
-    ) -> Events:
+    async def events(self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS) -> Events:
         page = event_stream.Page(job_id, after, limit, wanted)
         return await self._runner.run("events", partial(event_stream.read, around=self._around, page=page))
 
@@ -332,9 +330,7 @@ class ScriptedJobs:
         body = partial(workers.note, around=self._around, seen=seen, gone=gone, now_ms=now_ms)
         await self._runner.run("note_workers", body)
 
-    async def workers(
-        self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None
-    ) -> list[Worker]:
+    async def workers(self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None) -> list[Worker]:
         wanted = workers.Page(after, limit, queue)
         return await self._runner.run("workers", partial(workers.page, around=self._around, wanted=wanted))
 
