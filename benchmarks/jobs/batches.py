@@ -112,16 +112,14 @@ async def run_batches(
     if before is not None and not (before / "src" / "penstock").is_dir():
         raise BenchmarkFailed(f"{before} is no checkout of the project: it has no src/penstock")
     started_at, notes = utc_now(), list[str]()
-    spent: dict[tuple[str, str, str], list[float]] = {}
     with temporary_folder() as folder, ExitStack() as opened:
         database = opened.enter_context(some_server(postgres)) if plan.postgres else None
         if plan.postgres and database is None:
             notes.append(NO_POSTGRES)
         async with AsyncExitStack() as running:
             contestants: dict[tuple[str, str], _Contestant] = {}
-            for server, source in {BEFORE: before, AFTER: None}.items():
-                if server == BEFORE and source is None:
-                    continue
+            sources = {AFTER: None} if before is None else {BEFORE: before, AFTER: None}
+            for server, source in sources.items():
                 for store, url in (await empty_stores(database, folder, server, running)).items():
                     home = folder / f"{server}-{store}"
                     home.mkdir()
@@ -129,23 +127,29 @@ async def run_batches(
                     program = await running.enter_async_context(clients(home, "clients"))
                     contestants[store, server] = _Contestant(serving, program, plan)
             narrator.say(f"{len(contestants)} servers, {plan.rounds} rounds in turn …")
-            for contestant in contestants.values():
-                for do in LOADS:
-                    await contestant.spend(do, _WARM_UP)
-            names = list(contestants)
-            for turn in range(plan.rounds):
-                first = turn % len(names)
-                for do, load in LOADS.items():
-                    for store, server in names[first:] + names[:first]:
-                        cpu_us = await contestants[store, server].spend(do, plan.jobs)
-                        spent.setdefault((store, load, server), []).append(cpu_us)
+            spent = await _take_turns(contestants, plan)
     return BatchesReport(
         started_at=started_at,
         machine=describe_machine(),
         plan=plan,
-        spent=[
-            Spent(store=store, load=load, server=server, cpu_us=cpu_us)
-            for (store, load, server), cpu_us in spent.items()
-        ],
+        spent=spent,
         notes=notes,
     )
+
+
+async def _take_turns(contestants: dict[tuple[str, str], _Contestant], plan: BatchesPlan) -> list[Spent]:
+    """Let each carry out each load in every round; who begins changes from round to round."""
+    for contestant in contestants.values():
+        for do in LOADS:
+            await contestant.spend(do, _WARM_UP)
+    spent: dict[tuple[str, str, str], list[float]] = {}
+    names = list(contestants)
+    for turn in range(plan.rounds):
+        first = turn % len(names)
+        for do, load in LOADS.items():
+            for store, server in names[first:] + names[:first]:
+                cpu_us = await contestants[store, server].spend(do, plan.jobs)
+                spent.setdefault((store, load, server), []).append(cpu_us)
+    return [
+        Spent(store=store, load=load, server=server, cpu_us=cpu_us) for (store, load, server), cpu_us in spent.items()
+    ]

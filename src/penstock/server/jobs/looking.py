@@ -179,10 +179,8 @@ class LookRoutes:
 
     async def _events(self, call: Call) -> Response | Streamed:
         query = call.query()
-        resumed = call.request.headers.get("last-event-id")
-        after = whole_number(
-            {"Last-Event-ID": resumed} if resumed else query, "Last-Event-ID" if resumed else "after", 0
-        )
+        last = call.request.headers.get("last-event-id")
+        after = whole_number({"Last-Event-ID": last}, "Last-Event-ID", 0) if last else whole_number(query, "after", 0)
         wanted = _wanted_events(query)
         follow = _boolean(query, "follow", default=True)
         if follow and "limit" in query:
