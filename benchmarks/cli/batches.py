@@ -24,8 +24,9 @@ def bench_batches(  # Each is one option of the command.
 ) -> int:
     """Measure the server's processor time for a job that is enqueued in hundreds, and for one that is drained.
 
-    A worker takes jobs from a stream with a credit of 400, and accepts and completes them in hundreds. Polls of an empty queue are measured too. With `--before` the server of another checkout takes turns with this
-    one's, each on temporary stores of its own.
+    A worker takes jobs from a stream with a credit of 400, and accepts and completes them in hundreds. Polls of an
+    empty queue are measured too. With `--before` the server of another checkout takes turns with this one's, each on
+    temporary stores of its own.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ def print_batches(report: BatchesReport, console: Console) -> None:
     """Show what was found."""
     plan = report.plan
     console.print(
-        f"{report.machine}; payloads of {plan.payload_bytes:,} bytes, {plan.rounds} rounds of {plan.jobs:,} jobs in turn",
+        f"{report.machine}; payloads of {plan.payload_bytes:,} bytes, {plan.rounds} rounds of {plan.jobs:,} jobs each",
         highlight=False,
     )
     table = _table("Processor time of the server, µs a job or poll", (BEFORE, AFTER, "ratio"))

@@ -63,14 +63,14 @@ async def test_events_of_some_time(jobs: JobStore, job_id: str, clock: ManualClo
 async def test_a_filter_that_matches_nothing_looks_at_so_many_events_and_says_where_to_go_on(
     near: JobStore, job_id: str
 ) -> None:
-    after, looked, complete = 0, [], False
-    while not complete:
-        found = await near.events(job_id, after=after, limit=100, wanted=EventFilter(kinds=("never",)))
+    looked = [0]
+    state = None
+    while state is None:
+        found = await near.events(job_id, after=looked[-1], limit=100, wanted=EventFilter(kinds=("never",)))
         assert found.events == []
-        after, complete = found.after, found.complete
-        looked.append(after)
-    assert looked == [4, 8, 10]
-    assert found.state is JobState.SUCCEEDED
+        looked.append(found.after)
+        state = found.state if found.complete else None
+    assert (looked, state) == ([0, 4, 8, 10], JobState.SUCCEEDED)
 
 
 async def test_a_follower_goes_on_from_stretch_to_stretch(near: JobStore, job_id: str, clock: ManualClock) -> None:

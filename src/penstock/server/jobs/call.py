@@ -132,11 +132,14 @@ class Batch(Generic[T]):
     def read(self, request: Request) -> Sequence[T | Problem]:
         """Read the entries: all at once or, if any of them is wrong, each by itself."""
         try:
-            entries: list[T | Problem] = getattr(read_body(request, self._decoder), self._field)
+            whole: list[T] = getattr(read_body(request, self._decoder), self._field)
         except (ValueError, RecursionError):
-            texts = getattr(read_body(request, self._texts), self._field)
-            entries = [read_entry(self._entry, text, f"{self._field}[{place}]") for place, text in enumerate(texts)]
-        return entries
+            entries: list[T | Problem] = []
+            for place, text in enumerate(getattr(read_body(request, self._texts), self._field)):
+                entry = read_entry(self._entry, text, f"{self._field}[{place}]")
+                entries.append(entry)
+            return entries
+        return whole
 
 
 def answer_json(value: object, *headers: tuple[str, str], status: int = 200) -> Response:
