@@ -60,10 +60,11 @@ def bare_handler(folder: Path) -> Iterator[Serving]:
 
 
 @contextlib.contextmanager
-def penstock_server(folder: Path, store: str | None = None) -> Iterator[Serving]:
-    """Run `penstock serve` on this store, or on a durable SQLite store in this folder."""
+def penstock_server(folder: Path, store: str | None = None, *, source: Path | None = None) -> Iterator[Serving]:
+    """Run `penstock serve` on this store, or on a durable SQLite store in this folder; of another checkout's source."""
+    settings = {} if source is None else {"PYTHONPATH": str(source.resolve() / "src")}
     command = [sys.executable, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", "0"]
-    with started([*command, "--store", store or f"sqlite:{folder / 'http.db'}"], folder) as serving:
+    with started([*command, "--store", store or f"sqlite:{folder / 'http.db'}"], folder, settings=settings) as serving:
         yield serving
 
 

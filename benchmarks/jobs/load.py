@@ -14,6 +14,7 @@ import msgspec
 
 from benchmarks.errors import WorkFailed
 from benchmarks.http_connection import Connection
+from benchmarks.jobs.drain import drain
 from benchmarks.jobs.program import Took
 from benchmarks.jobs.requests import JobRequests, offers_of, refuse_failures
 from benchmarks.jobs.service import Load
@@ -101,10 +102,31 @@ def measured(payload: str) -> int:
     return len(payload)
 
 
+class Polls:
+    """Ask for jobs where there are none."""
+
+    def __init__(self, requests: JobRequests, batch: int, supply: Supply) -> None:
+        self._requests = requests
+        self._batch = batch
+        self._supply = supply
+
+    def request(self) -> bytes | None:
+        return self._requests.dequeue(self._batch) if self._supply.take(1) else None
+
+    def answered(self, answer: bytes) -> None:
+        if offers_of(answer):
+            raise WorkFailed("a poll found a job where there was to be none")
+
+
+_DIALOGUES: dict[str, type[Enqueues | Works | Polls]] = {"enqueue": Enqueues, "work": Works, "poll": Polls}
+
+
 async def perform(load: Load) -> float:
     """Do what is asked on all connections at once, and return the seconds from the first request to the last answer."""
+    if load.do == "drain":
+        return await drain(load)
     supply, requests = Supply(load.jobs), JobRequests(load.port, load.queue, load.payload_bytes)
-    kind = Enqueues if load.do == "enqueue" else Works
+    kind = _DIALOGUES[load.do]
     connections = [
         Connection(_dialogue(kind(requests, load.batch, supply)), _not_again) for _ in range(load.connections)
     ]

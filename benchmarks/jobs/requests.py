@@ -71,6 +71,11 @@ class JobRequests:
             asked = self._dequeues[count] = self._write(b"/v1/dequeue", wanted)
         return asked
 
+    def stream(self, credit: int) -> bytes:
+        """Open a stream."""
+        wanted = {"queues": [self._queue], "worker": "bench", "count": credit}
+        return self._write(b"/v1/dequeue", wanted, b"Accept: application/x-ndjson\r\n")
+
     def accept(self, tokens: Sequence[str], *, batch: bool) -> bytes:
         """Accept what was offered: one job, or a batch."""
         if not batch:
@@ -85,7 +90,7 @@ class JobRequests:
         reports = [{"do": "complete", "token": token, "result": result} for token, result in results]
         return self._write(b"/v1/leases", {"reports": reports})
 
-    def _write(self, path: bytes, value: object) -> bytes:
+    def _write(self, path: bytes, value: object, headers: bytes = b"") -> bytes:
         body = _encode(value)
-        head = b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        return head % (path, self._host, len(body)) + body
+        head = b"POST %b HTTP/1.1\r\nHost: %b\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
+        return head % (path, self._host, headers, len(body)) + body

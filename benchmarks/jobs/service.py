@@ -24,9 +24,10 @@ _PUT_SECONDS_MAX = 20.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients are to do: enqueue so many jobs, or work off so many that wait."""
+    """What the clients are to do: enqueue so many jobs, work off so many that wait, or poll so often for nothing."""
 
-    do: Literal["enqueue", "work"]
+    do: Literal["enqueue", "work", "drain", "poll"]
+    """To `work` they poll; to `drain` they have a stream."""
     port: int
     queue: str
     jobs: int

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
+from benchmarks.jobs.batches import AFTER, BEFORE
 from benchmarks.jobs.flood import P99_RATIO_MAX
 from benchmarks.report import print_ratio
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from benchmarks.jobs.batches import BatchesReport
     from benchmarks.jobs.contest import JobsTrial
     from benchmarks.jobs.flood import FloodReport
     from benchmarks.jobs.run import JobsReport
@@ -77,6 +79,30 @@ def print_flood(report: FloodReport, console: Console) -> None:
             f"{trial.times_accepted:.1f} times as much came as was accepted; refused: {refused or 'none'}",
             highlight=False,
         )
+    for note in report.notes:
+        console.print(note, highlight=False, markup=False)
+
+
+def print_batches(report: BatchesReport, console: Console) -> None:
+    """Show what was found."""
+    plan = report.plan
+    console.print(
+        f"{report.machine}; payloads of {plan.payload_bytes:,} bytes, {plan.rounds} rounds of {plan.jobs:,} jobs each",
+        highlight=False,
+    )
+    table = _table("Processor time of the server, µs a job or poll", (BEFORE, AFTER, "ratio"))
+    medians = {(each.store, each.load, each.server): each.median_us for each in report.spent}
+    ratios = report.ratios()
+    for store, load, server in medians:
+        if server == AFTER:
+            before = medians.get((store, load, BEFORE))
+            table.add_row(
+                f"{store}, {load}",
+                "" if before is None else f"{before:,.1f}",
+                f"{medians[store, load, AFTER]:,.1f}",
+                "" if before is None else f"{ratios[store, load]:.2f}",
+            )
+    console.print(table)
     for note in report.notes:
         console.print(note, highlight=False, markup=False)
 

@@ -85,8 +85,11 @@ class ModelJob:
             and wanted.failure_kind in (None, self.failure_kind)
         )
 
-    def told(self) -> Reported:
-        return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts)
+    def told(self, now_ms: int) -> Reported:
+        lease_ms = None
+        if self.state is JobState.RUNNING and self.due_at_ms is not None:
+            lease_ms = self.due_at_ms - now_ms
+        return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts, lease_ms)
 
 
 _Answer = tuple[ModelJob, bool, bool, str | None]
@@ -178,7 +181,7 @@ class JobModel:
             job.state, job.fence = JobState.OFFERED, job.fence + 1
             job.due_at_ms = self.now_ms + queue.settings.offer_ms
             assert offer.lease == Lease(job.draft.id, job.attempts + 1, job.fence)
-            assert offer.accept_by_ms == job.due_at_ms
+            assert offer.accept_by_ms == job.due_at_ms == self.now_ms + offer.accept_in_ms
             shares[job.draft.tenant] += 1
         left = self.eligible(queue, tasks)
         if tasks:
@@ -255,7 +258,7 @@ class JobModel:
         if ended is not None and ended[0] is type(said):
             return ended[1]
         back = job.state is JobState.QUEUED and job.fence == lease.fence and lease.attempt == job.attempts + 1
-        return job.told() if back and isinstance(said, Release) else LeaseLost
+        return job.told(self.now_ms) if back and isinstance(said, Release) else LeaseLost
 
     def lease_state(self, lease: Lease) -> LeaseState:
         """Where a lease stands. Nothing takes effect by asking."""
@@ -285,7 +288,7 @@ class JobModel:
             self._extend(job)
         else:
             return JobStateConflict
-        return job.told()
+        return job.told(self.now_ms)
 
     def _answer_attempt(self, job: ModelJob, said: Report) -> Expected:
         match said:
@@ -306,7 +309,7 @@ class JobModel:
                 job.state, job.due_at_ms = JobState.SCHEDULED, self.now_ms + delay_ms
             case Release() | Snooze():
                 self._finish(job, JobState.CANCELLED)
-        return job.told()
+        return job.told(self.now_ms)
 
     def _extend(self, job: ModelJob) -> None:
         assert job.times_out_at_ms is not None

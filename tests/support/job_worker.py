@@ -81,7 +81,7 @@ class Worker:
 
     def _outcome(self, offer: dict[str, Any]) -> tuple[str, dict[str, object]]:
         payload = offer["payload"]
-        if offer["failures"] < payload["fails"]:
+        if offer.get("failures", 0) < payload["fails"]:
             return "fail", {"kind": "Planned", "permanent": payload["permanent"]}
         if payload["snoozes"] and offer["attempt"] == 1:
             return "snooze", {"delay_ms": 30}

@@ -187,6 +187,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tags: tuple[str, ...]
     enqueued_at_ms: int
     accept_by_ms: int
+    accept_in_ms: int
+    """How long, from when it was made or found again, until `accept_by_ms`."""
+    lease_ms: int
+    """How long its lease will last from accept or a heartbeat, unless its timeout comes first."""
     timeout_ms: int
     failures: int
     losses: int
@@ -277,6 +281,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     member: Membership | None = None
     gathered: str | None = None
     """The id of the gather that it is the continuation of."""
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which events of a job are meant: those that have all of what is given here."""
+
+    kinds: tuple[str, ...] = ()
+    """Of one of these kinds; none means any."""
+    from_ms: int | None = None
+    before_ms: int | None = None
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):

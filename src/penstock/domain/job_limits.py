@@ -48,6 +48,10 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     operations_kept_per_queue_max: int = 100
     gather_members_max: int = 100_000
     gather_expiry_ms_max: int = 365 * DAY_MS
+    polls_listed_max: int = 10_000
+    """How many workers that poll one node lists; of more, those that came first are dropped."""
+    worker_stale_ms: int = 45 * SECOND_MS
+    """How long a worker is listed after it was last seen: three times `keep_alive_ms`."""
 
     # the service's own work
     due_rows_max: int = 500

@@ -135,6 +135,15 @@ def make_draft(
     )
 
 
+def _check_start_rate(rate: StartRate, limits: JobLimits) -> None:
+    check_range("start_rate.burst", rate.burst, 1, limits.start_burst_max)
+    if not limits.start_per_second_min <= rate.per_second <= limits.start_per_second_max:
+        raise JobInvalid(
+            f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
+            "start_rate.per_second",
+        )
+
+
 def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     check_name("task", request.task, limits)
     if request.id is not None:
@@ -159,12 +168,7 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     check_range("priority", request.priority, 0, PRIORITY_MAX)
     check_range("concurrency.width", request.concurrency_width, 1, limits.lane_width_max)
     if request.start_rate is not None:
-        check_range("start_rate.burst", request.start_rate.burst, 1, limits.start_burst_max)
-        if not limits.start_per_second_min <= request.start_rate.per_second <= limits.start_per_second_max:
-            raise JobInvalid(
-                f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
-                "start_rate.per_second",
-            )
+        _check_start_rate(request.start_rate, limits)
     if request.run_at_ms is not None:
         if request.delay_ms:
             raise JobInvalid("A job has either a delay or an instant at which it runs.", "run_at_ms")

@@ -123,6 +123,7 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.jobs.settle()
+        await self.jobs.workers.close()
 
     @property
     def secret(self) -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from penstock.domain.gather import Gather, MemberResult
-from penstock.domain.job import Failure, Job, JobEvent, JobState, Lease, Offer
+from penstock.domain.job import EventFilter, Failure, Job, JobEvent, JobState, Lease, Offer
 from penstock.domain.job_errors import JobError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
+    from penstock.domain.worker import Worker
 
 
 ENQUEUED = "enqueued"
@@ -38,6 +39,9 @@ FAILED_FOR_NOW = "failed for now"
 FAILED_PERMANENTLY = "failed permanently"
 TIMED_OUT = "timed out"
 """What is counted besides the moves of jobs."""
+
+
+ALL_EVENTS = EventFilter()
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
@@ -109,13 +113,15 @@ class Snooze(msgspec.Struct, frozen=True, gc=False, tag=True):
 Report = Accept | Heartbeat | Complete | Fail | Release | Snooze
 
 
-class Reported(msgspec.Struct, frozen=True, gc=False):
+class Reported(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a report led to. `until_ms`: the end of the lease where there still is one, else when the job is due."""
 
     state: JobState
     until_ms: int | None = None
     cancel_requested: bool = False
     attempt: int = 0
+    lease_ms: int | None = None
+    """What is left of the lease; None where there is none."""
 
 
 class LeaseState(Enum):
@@ -145,6 +151,8 @@ class Events(msgspec.Struct, frozen=True, gc=False):
     events: list[JobEvent]
     state: JobState
     complete: bool
+    after: int
+    """The number of the last event that was looked at, whether it is among these or not."""
 
 
 class DeadGroup(msgspec.Struct, frozen=True, gc=False):
@@ -251,8 +259,9 @@ class JobStore(Protocol):
         """Offer up to `count` jobs that are due, of these tasks if any are named, to one worker. Never waits.
         `offer_again` finds them by their `turn`.
 
-        Tenants take turns; within a tenant they come in the order of *due instant − priority × `aging_ms`*, then of enqueueing. A lane lets as many go as it is
-        wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
+        Tenants take turns; within a tenant jobs come in the order of their due instants, each priority counting as
+        `aging_ms`, then of enqueueing. A lane lets as many go as it is wide. Nothing comes from a paused queue, nor past
+        an open breaker. A cancelled call takes its offers back.
         """
 
     async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:
@@ -302,8 +311,12 @@ class JobStore(Protocol):
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
         """Add an event for the attempt that runs under this lease; raises `LeaseLost` or `TooManyEvents`."""
 
-    async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
-        """Return a job's events from the first beyond `after`; raises `JobDoesNotExist`."""
+    async def events(self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS) -> Events:
+        """Return up to `limit` of a job's events from the first beyond `after`; raises `JobDoesNotExist`.
+
+        One call looks at a bounded number of events and bytes, so it may return fewer, or none, without being
+        `complete`.
+        """
 
     # -- gathers ----------------------------------------------------------------------------------
 
@@ -381,6 +394,21 @@ class JobStore(Protocol):
 
     async def advance_operations(self) -> int | None:
         """Do one bounded step of each that is due; say in how many ms the next is due, None if none runs."""
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    async def note_workers(self, seen: Sequence[Worker], gone: Sequence[Worker], *, now_ms: int) -> None:
+        """Keep workers that a node has seen, for all nodes to see, and remove those that are gone.
+
+        Their instants are by the caller's clock, which shows `now_ms`. Also removes a bounded number of workers that no
+        node has seen for `limits.worker_stale_ms`. What is kept does not survive a crash of the database.
+        """
+
+    async def workers(self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None) -> list[Worker]:
+        """Return workers, of all queues or of one, in the order of name and id, beyond `after`.
+
+        Those that no node has seen for `limits.worker_stale_ms` are not among them.
+        """
 
     # -- upkeep -----------------------------------------------------------------------------------
 

@@ -272,6 +272,7 @@ VERBS: dict[str, Check] = {
     "Snooze": _forbidden("POST", "/v1/leases/{token}/snooze"),
     "PublishEvent": _forbidden("POST", "/v1/jobs/{id}/events"),
     "GroupDead": _forbidden("GET", "/v1/queues/{name}/dead/groups"),
+    "ListWorkers": _forbidden("GET", "/v1/workers"),
     "ListQueues": _forbidden("GET", "/v1/queues"),
     "GetQueue": _forbidden("GET", "/v1/queues/{name}"),
     "ListOperations": _forbidden("GET", "/v1/queues/{name}/operations"),

@@ -188,7 +188,7 @@ class Enqueueing:
     async def _outcome(self, queue: JobQueue, draft: JobDraft, answer: Enqueued | PenstockError) -> Outcome:
         if isinstance(answer, PenstockError):
             return answer
-        if answer.new:
+        if answer.new and (draft.delay_ms or draft.run_at_ms is not None):
             delay_ms = draft.delay_ms or (draft.run_at_ms or 0) - self._clock.wall_ms()
             if delay_ms > 0:
                 self._expect(delay_ms)

@@ -17,6 +17,7 @@ from penstock.engine.jobs.result_cache import ResultCache
 from penstock.engine.jobs.returns import Returns
 from penstock.engine.jobs.schedules import Schedules
 from penstock.engine.jobs.streams import Streams
+from penstock.engine.jobs.workers import Workers
 from penstock.engine.upkeep import Upkeep
 from penstock.engine.waiters import Waiters
 
@@ -55,13 +56,17 @@ class Jobs:
         scheduler = Upkeep("scheduler", clock, self._fire, idle_ms=idle_ms)
         operator = Upkeep("operator", clock, store.advance_operations, idle_ms=idle_ms)
         sweeper = Upkeep("sweeper of jobs", clock, self._sweep, idle_ms=sweep_interval_ms)
-        self.upkeep = [advancer, scheduler, operator, sweeper]
+        lister = Upkeep("list of workers", clock, self._save_workers, idle_ms=limits.keep_alive_ms)
+        self.upkeep = [advancer, scheduler, operator, sweeper, lister]
         self._returns = Returns(store, clock, limits)
         self.queues = JobQueues(store, self._waiters, limits)
         self.enqueueing = Enqueueing(store, self.queues, self._cache, clock, ids, limits, advancer.expect)
         self.gathers = Gathers(store, self.queues, clock, ids, limits, advancer.expect)
-        self.offering = Offering(store, self.queues, self._waiters, self._returns, clock, limits, advancer.expect)
-        self.streams = Streams(store, self.offering, clock, ids, limits)
+        self.workers = Workers(store, clock, ids, limits, lister.expect)
+        self.offering = Offering(
+            store, self.queues, self._waiters, self._returns, self.workers, clock, limits, advancer.expect
+        )
+        self.streams = Streams(store, self.offering, self.workers, clock, ids, limits)
         self.reports = Reports(store, self.offering, self.streams, clock, limits, advancer.expect)
         self.looking = Looking(store, self._changes, clock, limits)
         self.schedules = Schedules(store, self.queues, clock, ids, limits, scheduler.wake)
@@ -102,6 +107,9 @@ class Jobs:
         next_in_ms = await self._store.fire_schedules()
         # Schedules go by the wall clock, which may be set forward meanwhile.
         return None if next_in_ms is None else min(next_in_ms, SCHEDULES_LOOK_MS)
+
+    async def _save_workers(self) -> int | None:
+        return await self.workers.save()
 
     async def _sweep(self) -> int | None:
         return 0 if await self._store.sweep() else None

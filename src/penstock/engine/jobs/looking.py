@@ -9,11 +9,13 @@ import msgspec
 from penstock.domain.job import TERMINAL, Job, JobEvent, JobState
 from penstock.domain.job_request import check_range
 from penstock.domain.limits import SECOND_MS
+from penstock.store.job_port import ALL_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from penstock.domain.clock import Clock
+    from penstock.domain.job import EventFilter
     from penstock.domain.job_limits import JobLimits
     from penstock.domain.operation import JobFilter
     from penstock.engine.jobs.changes import Changes
@@ -84,11 +86,17 @@ class Looking:
                     return job
                 await bell.wait(self._clock, min(deadline_ms, now_ms + LOOK_MS))
 
-    async def events(self, job_id: str, *, after: int = 0) -> Events:
-        """Return a page of a job's events from the first beyond `after`, or raise `JobDoesNotExist`."""
-        return await self._store.events(job_id, after=after, limit=EVENTS_PAGE)
+    async def events(
+        self, job_id: str, *, after: int = 0, limit: int = EVENTS_PAGE, wanted: EventFilter = ALL_EVENTS
+    ) -> Events:
+        """Return a page of a job's events from the first beyond `after`, or raise `JobDoesNotExist`.
 
-    async def follow(self, job_id: str, *, after: int = 0) -> AsyncGenerator[News]:
+        One that is not complete may be short, or empty: the next one begins after the page's `after`.
+        """
+        check_range("limit", limit, 1, self._limits.list_page_max)
+        return await self._store.events(job_id, after=after, limit=limit, wanted=wanted)
+
+    async def follow(self, job_id: str, *, after: int = 0, wanted: EventFilter = ALL_EVENTS) -> AsyncGenerator[News]:
         """Yield a job's events as they come: those that there are, then those that follow, until it is finished.
 
         Each comes from the store, in the order of its number, so between replay and live there is no seam at which one
@@ -99,7 +107,7 @@ class Looking:
         beat_ms = self._clock.now_ms() + self._limits.keep_alive_ms
         with self._changes.watch(job_id) as bell:
             while True:
-                page = await self.events(job_id, after=after)
+                page = await self.events(job_id, after=after, wanted=wanted)
                 now_ms = self._clock.now_ms()
                 ended = page.state if page.complete and page.state in TERMINAL else None
                 if page.events or ended is not None or now_ms >= beat_ms:
@@ -107,8 +115,7 @@ class Looking:
                     yield News(page.events, ended)
                 if ended is not None or self._closing or now_ms >= ends_ms:
                     return
-                if page.events:
-                    after = page.events[-1].seq
+                after = page.after
                 if page.complete:
                     await bell.wait(self._clock, min(now_ms + LOOK_MS, beat_ms))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.domain.job_queue import JobQueue
     from penstock.engine.jobs.queues import JobQueues
     from penstock.engine.jobs.returns import Returns
+    from penstock.engine.jobs.workers import Workers
     from penstock.engine.waiters import Ticket, Waiters
     from penstock.store.job_port import JobStore
 
@@ -45,6 +46,7 @@ class Offering:
         queues: JobQueues,
         waiters: Waiters,
         returns: Returns,
+        workers: Workers,
         clock: Clock,
         limits: JobLimits,
         expect: Callable[[int], None],
@@ -53,6 +55,7 @@ class Offering:
         self._queues = queues
         self._waiters = waiters
         self._returns = returns
+        self._workers = workers
         self._clock = clock
         self._limits = limits
         self._expect = expect
@@ -79,8 +82,9 @@ class Offering:
     ) -> list[Offer]:
         """Offer up to `count` jobs of these queues; with none at hand, wait for one until `wait_ms` has passed.
 
-        With `tasks` only jobs of these are offered. The same `call` again, because its answer was lost, is first offered
-        anew what is left of the first try's offers. A try that still waits here leaves what comes to the later one.
+        With `tasks` only jobs of these are offered. The same `call` again, because its answer was lost, is first
+        offered anew what is left of the first try's offers. A try that still waits here leaves what comes to the later
+        one.
 
         Polls are served in the order of arrival. What a cancelled one was offered is given back. One that was begun
         before an offer to another poll of this worker lapsed is offered nothing: where there is a job for it, it ends
@@ -95,23 +99,27 @@ class Offering:
         wanted = Wanted(worker, check_tasks(tasks, self._limits), turn)
         queues = await self._in_turn(names)
         began_ms = self._clock.now_ms()
-        if turn is not None:
-            offers = await self._offer_again(queues, count, turn)
-            if offers:
-                self._unanswered.offered_again(worker, offers)
-                return offers
-        if wait_ms == 0:
-            offers = await self._look(queues, count, wanted)
-        else:
-            with self._latest_try(turn) as is_latest:
+        poll = self._workers.polling(worker, names, count=count, tasks=wanted.tasks or None)
+        try:
+            if turn is not None:
+                offers = await self._offer_again(queues, count, turn)
+                if offers:
+                    self._unanswered.offered_again(worker, offers)
+                    return offers
+            if wait_ms == 0:
+                offers = await self._look(queues, count, wanted)
+            else:
+                with self._latest_try(turn) as is_latest:
 
-                def room() -> int:
-                    return count if is_latest() and not self._unanswered.lapsed_since(worker, began_ms) else 0
+                    def room() -> int:
+                        return count if is_latest() and not self._unanswered.lapsed_since(worker, began_ms) else 0
 
-                offers = await self._wait(queues, room, wanted, began_ms + wait_ms)
-            if self._unanswered.lapsed_before(worker, offers):
-                self._returns.give_back(offers)
-                return []
+                    offers = await self._wait(queues, room, wanted, began_ms + wait_ms)
+        finally:
+            poll.end()
+        if wait_ms and self._unanswered.lapsed_before(worker, offers):
+            self._returns.give_back(offers)
+            return []
         self._unanswered.offered(worker, offers)
         return offers
 

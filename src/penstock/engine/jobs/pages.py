@@ -24,19 +24,28 @@ def every_name(_name: str) -> bool:
     return True
 
 
-async def read_page(
-    read: Callable[[str, int], Awaitable[list[T]]], sees: Callable[[T], bool], after: str, limit: int
-) -> tuple[list[T], str | None]:
-    """Read up to `limit` of those that are seen, and return the last one's name if more of them follow.
+def name_of(one: Named) -> str:
+    """Return what something is listed by."""
+    return one.name
 
-    `read` returns what comes after a name, up to a number.
+
+async def read_page(
+    read: Callable[[str, int], Awaitable[list[T]]],
+    sees: Callable[[T], bool],
+    after: str,
+    limit: int,
+    key: Callable[[T], str] = name_of,
+) -> tuple[list[T], str | None]:
+    """Read up to `limit` of those that are seen, and return the last one's key if more of them follow.
+
+    `read` returns what comes after a key, up to a number.
     """
     seen: list[T] = []
     while True:
         found = await read(after, limit + 1)
         seen += [one for one in found if sees(one)]
         if len(seen) > limit:
-            return seen[:limit], seen[limit - 1].name
+            return seen[:limit], key(seen[limit - 1])
         if len(found) <= limit:
             return seen, None
-        after = found[-1].name
+        after = key(found[-1])

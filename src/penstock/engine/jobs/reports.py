@@ -70,8 +70,10 @@ class Reports:
         if sound:
             found = await self._store.report(list(sound.values()))
             for (place, report), answer in zip(sound.items(), found, strict=True):
-                self._take_in(report, answer)
+                self._offering.answered(report.lease)
+                self._streams.heard(report, answer)
                 answers[place] = answer
+            self._expect_next(found)
         return [answers[place] for place in range(len(reports))]
 
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
@@ -98,11 +100,12 @@ class Reports:
             return Fail(report.lease, cut_failure(failure, self._limits.failure_bytes_max))
         return report
 
-    def _take_in(self, report: Report, answer: Reported | JobError) -> None:
-        self._offering.answered(report.lease)
-        self._streams.heard(report, answer)
-        if isinstance(answer, Reported) and answer.until_ms is not None:
-            self._expect(answer.until_ms - self._clock.wall_ms())
+    def _expect_next(self, answers: Sequence[Reported | JobError]) -> None:
+        """Note when the first of these leases lapses, or the first of these jobs is due."""
+        instants = [answer.until_ms for answer in answers if isinstance(answer, Reported)]
+        until_ms = min((at_ms for at_ms in instants if at_ms is not None), default=None)
+        if until_ms is not None:
+            self._expect(until_ms - self._clock.wall_ms())
 
 
 def cut_failure(failure: Failure, bytes_max: int) -> Failure:

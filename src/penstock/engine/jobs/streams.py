@@ -13,6 +13,7 @@ from penstock.domain.job import JobState, Offer
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueDoesNotExist, LeaseLost, StreamDoesNotExist
 from penstock.domain.job_request import check_name, check_range, check_tasks
 from penstock.domain.repeats import turn_of
+from penstock.domain.worker import Worker, WorkerKind
 from penstock.engine.jobs.bell import Bell
 from penstock.engine.jobs.offering import Wanted
 from penstock.store.job_port import Heartbeat, LeaseState, Release
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.domain.job import Lease
     from penstock.domain.job_limits import JobLimits
     from penstock.engine.jobs.offering import Offering
+    from penstock.engine.jobs.workers import Workers
     from penstock.store.job_port import JobStore, Report, Reported
 
 CREDIT_CALLS_MAX = 1_000
@@ -53,6 +55,8 @@ class OfferStream:
 
     def __init__(self, name: str, streams: Streams, queues: Sequence[str], wanted: Wanted, credit: int) -> None:
         self.name = name
+        self.listed_id = streams.ids.new_id()
+        """By which the list of workers knows it."""
         self.credit = credit
         self.held_back = False
         self.turn = wanted.turn
@@ -64,6 +68,7 @@ class OfferStream:
         """Leases that took up slots, and on which the worker may still report, here or elsewhere: when each ends."""
         self._on_trial = False
         self._closed = False
+        self._opened_ms = streams.clock.now_ms()
         self._bell = Bell()
         self._credit_calls: dict[str, None] = {}
 
@@ -80,6 +85,20 @@ class OfferStream:
         if self._on_trial:
             room = min(room, 1 - sum(not slot.accepted for slot in self._slots.values()))
         return max(room, 0)
+
+    def seen(self) -> Worker:
+        """Say what is known of its worker now."""
+        return Worker(
+            id=self.listed_id,
+            name=self._wanted.worker,
+            kind=WorkerKind.STREAM,
+            queues=tuple(self._queues),
+            tasks=self._wanted.tasks or None,
+            credit=self.credit,
+            running=sum(slot.accepted for slot in self._slots.values()),
+            since_at_ms=self._opened_ms,
+            seen_at_ms=self._streams.clock.now_ms(),
+        )
 
     async def batches(self) -> AsyncGenerator[list[Offer]]:
         """Yield offers as there are jobs and free slots; an empty list is a sign of life, or says `held_back`.
@@ -281,15 +300,24 @@ class OfferStream:
 class Streams:
     """All streams of this node, and which of them each lease came by."""
 
-    def __init__(self, store: JobStore, offering: Offering, clock: Clock, ids: IdSource, limits: JobLimits) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        offering: Offering,
+        workers: Workers,
+        clock: Clock,
+        ids: IdSource,
+        limits: JobLimits,
+    ) -> None:
         self.store = store
         self.offering = offering
         self.clock = clock
+        self.ids = ids
         self.limits = limits
         self.holders: dict[Lease, OfferStream] = {}
         self.silences = 0
         """How often a stream was held back."""
-        self._ids = ids
+        self._workers = workers
         self._streams: dict[str, OfferStream] = {}
         self._by_turn: dict[int, OfferStream] = {}
 
@@ -324,10 +352,11 @@ class Streams:
             before.close()
         if len(self._streams) >= self.limits.streams_max:
             raise OverLimit(f"There are {self.limits.streams_max} streams already, and no more may be opened here.")
-        stream = OfferStream(self._ids.new_id(), self, list(queues), wanted, credit)
+        stream = OfferStream(self.ids.new_id(), self, list(queues), wanted, credit)
         self._streams[stream.name] = stream
         if turn is not None:
             self._by_turn[turn] = stream
+        self._workers.enter(stream.seen, stream.listed_id)
         return stream
 
     def find(self, name: str) -> OfferStream:
@@ -342,6 +371,7 @@ class Streams:
         self._streams.pop(stream.name, None)
         if stream.turn is not None and self._by_turn.get(stream.turn) is stream:
             del self._by_turn[stream.turn]
+        self._workers.leave(stream.listed_id)
 
     def heard(self, report: Report, answer: Reported | PenstockError) -> None:
         """Take in a report, and what it led to."""

@@ -13,6 +13,7 @@ from penstock.server.jobs.operations import OperationRoutes
 from penstock.server.jobs.queues import QueueRoutes
 from penstock.server.jobs.schedules import ScheduleRoutes
 from penstock.server.jobs.serving import Exchange, write
+from penstock.server.jobs.workers import WorkerRoutes
 from penstock.server.jobs.working import WorkRoutes
 from penstock.wire.jobs.cursors import Cursors
 from penstock.wire.jobs.tokens import LeaseTokens
@@ -46,6 +47,7 @@ def job_endpoint(
             *QueueRoutes(jobs).routes(),
             *OperationRoutes(jobs, cursors).routes(),
             *ScheduleRoutes(jobs).routes(),
+            *WorkerRoutes(jobs).routes(),
         ],
         access=access,
         ids=ids,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,7 +16,7 @@ from penstock.wire.http import Request, Response
 from penstock.wire.jobs.problems import problem_of_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.wire.jobs.answers import Problem
 
@@ -100,6 +100,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     answers: dict[int, Any]
     """By status, the shape of the body; None where there is none."""
+    streamed: str | None = None
+    """The content type of what it answers instead, with 200, if it is asked for a stream."""
     parameters: tuple[Parameter, ...] = ()
 
 
@@ -120,6 +122,29 @@ def read_entry(decoder: msgspec.json.Decoder[T], text: msgspec.Raw, place: str) 
         problem = problem_of_shape(error)
         problem.field = f"{place}.{problem.field}" if problem.field else place
         return problem
+
+
+class Batch(Generic[T]):
+    """A shape with a list of entries, each of which has to answer only for itself."""
+
+    def __init__(self, shape: type, texts: type, entry: Any, field: str) -> None:  # noqa: ANN401 # A union is no type.
+        """`texts` is the shape before its entries are read, and `field` is where they are in both."""
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
+        self._texts: msgspec.json.Decoder[Any] = msgspec.json.Decoder(texts)
+        self._entry: msgspec.json.Decoder[T] = msgspec.json.Decoder(entry)
+        self._field = field
+
+    def read(self, request: Request) -> Sequence[T | Problem]:
+        """Read the entries: all at once or, if any of them is wrong, each by itself."""
+        try:
+            whole: list[T] = getattr(read_body(request, self._decoder), self._field)
+        except (ValueError, RecursionError):
+            entries: list[T | Problem] = []
+            for place, text in enumerate(getattr(read_body(request, self._texts), self._field)):
+                entry = read_entry(self._entry, text, f"{self._field}[{place}]")
+                entries.append(entry)
+            return entries
+        return whole
 
 
 def answer_json(value: object, *headers: tuple[str, str], status: int = 200) -> Response:

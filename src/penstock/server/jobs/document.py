@@ -12,6 +12,7 @@ from penstock import __version__
 from penstock.server.jobs.permissions import PERMISSIONS
 from penstock.server.jobs.reference import CONTENT_TYPE as HTML
 from penstock.server.jobs.reference import POLICY, reference_page
+from penstock.server.jobs.streaming import NDJSON
 from penstock.wire.http import Response
 from penstock.wire.jobs.answers import Problem, StreamLine
 from penstock.wire.jobs.problems import CONTENT_TYPE
@@ -121,7 +122,7 @@ def _operation(route: Route, schemas: Schemas, *, required: bool) -> dict[str, A
             ),
         ],
         "responses": {
-            **{str(status): _response(route, kind, schemas) for status, kind in route.answers.items()},
+            **{str(status): _response(route, status, kind, schemas) for status, kind in route.answers.items()},
             "default": {
                 "description": "What went wrong.",
                 "content": {CONTENT_TYPE: {"schema": schemas.reference(Problem)}},
@@ -136,12 +137,11 @@ def _operation(route: Route, schemas: Schemas, *, required: bool) -> dict[str, A
     return described
 
 
-def _response(route: Route, kind: type | str | None, schemas: Schemas) -> dict[str, Any]:
+def _response(route: Route, status: int, kind: type | None, schemas: Schemas) -> dict[str, Any]:
     if kind is None:
         return {"description": "Done."}
-    if isinstance(kind, str):
-        return {"description": route.summary, "content": {kind: {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {"application/json": {"schema": schemas.reference(kind)}}
-    if route.name == "Dequeue":
-        content["application/x-ndjson"] = {"schema": schemas.reference(StreamLine)}
+    if route.streamed is not None and status == 200:
+        schema = schemas.reference(StreamLine) if route.streamed == NDJSON else {"type": "string"}
+        content[route.streamed] = {"schema": schema}
     return {"description": route.summary, "content": content}

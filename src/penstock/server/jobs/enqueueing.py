@@ -11,7 +11,7 @@ from msgspec import Raw
 from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import IdempotencyKeyReused, JobRefused
 from penstock.domain.job_request import JobRequest, check_name
-from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_body, read_entry
+from penstock.server.jobs.call import Batch, Call, Parameter, Route, answer_json, read_body
 from penstock.server.jobs.turning_away import TurningAway
 from penstock.wire.jobs.answers import Accepted, BatchAnswer, BatchEntry, Problem, label
 from penstock.wire.jobs.problems import problem_of
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from penstock.wire.http import Request, Response
 
 _decode_job = msgspec.json.Decoder(NewJob)
-_decode_jobs = msgspec.json.Decoder(JobTexts)
 _decode_loose = msgspec.json.Decoder(LooseJob)
+_batch: Batch[NewJob] = Batch(NewJobs, JobTexts, NewJob, "jobs")
 _REPLAYED = ("idempotency-replayed", "true")
 _KEY = Parameter(
     "Idempotency-Key",
@@ -128,11 +128,10 @@ class EnqueueRoutes:
         return _accepted(stored)
 
     async def _enqueue_batch(self, call: Call) -> Response:
-        given = call.body(_decode_jobs).jobs
+        given = _batch.read(call.request)
         entries: dict[int, BatchEntry] = {}
         jobs: dict[int, NewJob] = {}
-        for place, text in enumerate(given):
-            job = read_entry(_decode_job, text, f"jobs[{place}]")
+        for place, job in enumerate(given):
             if isinstance(job, Problem):
                 entries[place] = BatchEntry(status=job.status, problem=job)
             else:

@@ -7,16 +7,17 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.domain.job import TERMINAL, JobState
+from penstock.domain.job import TERMINAL, EventFilter, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid
 from penstock.domain.limits import SECOND_MS
 from penstock.domain.operation import JobFilter
+from penstock.engine.jobs.looking import EVENTS_PAGE
 from penstock.server.jobs.call import Call, Parameter, Route, Streamed, answer_json, no_blank, whole_number
 from penstock.server.jobs.streaming import SERVER_SENT_EVENTS, event_stream
 from penstock.wire.http import Response
 from penstock.wire.jobs import shapes
-from penstock.wire.jobs.answers import STATES, JobPage, JobView, ResultView
-from penstock.wire.jobs.views import job_summary, job_view, result_view
+from penstock.wire.jobs.answers import STATES, EventsView, JobPage, JobView, ResultView, label
+from penstock.wire.jobs.views import event_view, job_summary, job_view, result_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from penstock.wire.jobs.cursors import Cursors
 
 PAGE = 50
+KINDS_MAX = 50
 _decode_intervention = msgspec.json.Decoder(shapes.Intervention)
 _TEXT = {"type": "string", "maxLength": 200}
 _NUMBER = {"type": "integer", "minimum": 0}
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": 500}
 FILTERS = (
     Parameter("state", "States, with commas between them.", {"type": "string"}),
     Parameter("queue", "Only jobs of this queue.", _TEXT),
@@ -41,7 +44,7 @@ FILTERS = (
     Parameter("enqueued_before_ms", "Only jobs that were enqueued before this instant.", _NUMBER),
 )
 PAGING = (
-    Parameter("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": 500}),
+    Parameter("limit", "How many at most.", _LIMIT),
     Parameter("cursor", "Where an earlier page ended.", {"type": "string"}),
 )
 
@@ -144,12 +147,18 @@ class LookRoutes:
                 method="GET",
                 path="/v1/jobs/{id}/events",
                 name="FollowEvents",
-                summary="Follow a job's events, as server-sent events, until it is finished.",
+                summary="Follow a job's events, as server-sent events, until it is finished; or read a page of them.",
                 handler=self._events,
-                answers={200: SERVER_SENT_EVENTS, 204: None},
+                answers={200: EventsView, 204: None},
+                streamed=SERVER_SENT_EVENTS,
                 parameters=(
                     Parameter("Last-Event-ID", "Where to go on.", {"type": "string"}, "header"),
                     Parameter("after", "The same, where headers cannot be set.", _NUMBER),
+                    Parameter("follow", "`false` asks for a page, as JSON.", {"type": "boolean", "default": True}),
+                    Parameter("limit", "How many at most, on a page.", {**_LIMIT, "default": EVENTS_PAGE}),
+                    Parameter("kind", "Only events of these kinds, with commas between them.", {"type": "string"}),
+                    Parameter("from_ms", "Only events of this instant or later.", _NUMBER),
+                    Parameter("before_ms", "Only events before this instant.", _NUMBER),
                 ),
             ),
         ]
@@ -180,15 +189,27 @@ class LookRoutes:
 
     async def _events(self, call: Call) -> Response | Streamed:
         query = call.query()
-        last = call.request.headers.get("last-event-id") or query.get("after", "0")
-        after = whole_number({"Last-Event-ID": last}, "Last-Event-ID", 0)
+        last = call.request.headers.get("last-event-id")
+        after = whole_number({"Last-Event-ID": last}, "Last-Event-ID", 0) if last else whole_number(query, "after", 0)
+        wanted = _wanted_events(query)
+        follow = _boolean(query, "follow", default=True)
+        if follow and "limit" in query:
+            raise JobInvalid("A limit is for a page, with follow=false.", "limit")
         job = await self._visible(call)
-        if after > 0 and job.state in TERMINAL and not (await self._looking.events(job.id, after=after)).events:
-            # Browsers open the stream again when it ends, unless they are told that there is nothing more.
-            return Response(status=204)
+        if not follow:
+            limit = whole_number(query, "limit", EVENTS_PAGE)
+            page = await self._looking.events(job.id, after=after, limit=limit, wanted=wanted)
+            events = [event_view(event) for event in page.events]
+            state = label(page.state)
+            return answer_json(EventsView(events=events, after=page.after, complete=page.complete, state=state))
+        if after > 0 and job.state in TERMINAL:
+            rest = await self._looking.events(job.id, after=after, wanted=wanted)
+            if rest.complete and not rest.events:
+                # Browsers open the stream again when it ends, unless they are told that there is nothing more.
+                return Response(status=204)
         return Streamed(
             content_type=SERVER_SENT_EVENTS,
-            chunks=event_stream(self._looking, job.id, after),
+            chunks=event_stream(self._looking, job.id, after, wanted),
             closed=lambda: None,
         )
 
@@ -223,6 +244,26 @@ def read_states(query: Mapping[str, str]) -> tuple[JobState, ...]:
         if name not in STATES:
             raise JobInvalid(f"state is none of {', '.join(STATES)}.", "state")
     return tuple(dict.fromkeys(STATES[name] for name in names))
+
+
+def _wanted_events(query: Mapping[str, str]) -> EventFilter:
+    kinds = tuple(dict.fromkeys(kind for kind in (no_blank(query, "kind") or "").split(",") if kind))
+    if len(kinds) > KINDS_MAX:
+        raise JobInvalid(f"kind names at most {KINDS_MAX} kinds.", "kind")
+    return EventFilter(
+        kinds=kinds,
+        from_ms=whole_number(query, "from_ms", 0) or None,
+        before_ms=whole_number(query, "before_ms", 0) if "before_ms" in query else None,
+    )
+
+
+def _boolean(query: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = query.get(name)
+    if text is None:
+        return default
+    if text not in ("true", "false"):
+        raise JobInvalid(f"{name} is true or false.", name)
+    return text == "true"
 
 
 def _seconds(query: Mapping[str, str], name: str) -> int:

@@ -38,6 +38,7 @@ PERMISSIONS: dict[str, Permission] = {
     "ListDead": _READ_OWN,
     "ListAllDead": _READ_OWN,
     "GroupDead": _READ_ALL,
+    "ListWorkers": _READ_ALL,
     "ListQueues": _READ_ALL,
     "GetQueue": _READ_ALL,
     "ListOperations": _READ_ALL,

@@ -15,7 +15,7 @@ from penstock.wire.jobs.views import event_view, offer_view
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from penstock.domain.job import JobEvent, Offer
+    from penstock.domain.job import EventFilter, JobEvent, Offer
     from penstock.engine.jobs.looking import Looking
     from penstock.engine.jobs.streams import OfferStream
     from penstock.wire.jobs.tokens import LeaseTokens
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NDJSON = "application/x-ndjson"
 SERVER_SENT_EVENTS = "text/event-stream"
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _KEEP_ALIVE = _encode(StreamLine(keep_alive=True)) + b"\n"
 _HELD_BACK = _encode(StreamLine(keep_alive=True, held_back=True)) + b"\n"
 _DRAIN = _encode(StreamLine(drain=True)) + b"\n"
@@ -38,20 +39,19 @@ async def offer_lines(
         async with contextlib.aclosing(stream.batches()) as batches:
             async for offers in batches:
                 offered(offers)
-                lines = [
-                    _encode(StreamLine(offer=offer_view(offer, tokens.encode(offer.lease)))) + b"\n" for offer in offers
-                ]
-                yield b"".join(lines) or (_HELD_BACK if stream.held_back else _KEEP_ALIVE)
+                encode = tokens.encode
+                lines = [StreamLine(offer=offer_view(offer, encode(offer.lease))) for offer in offers]
+                yield _encode_lines(lines) or (_HELD_BACK if stream.held_back else _KEEP_ALIVE)
     except PenstockError as error:
         # The status was sent long ago.
         yield _encode({"problem": problem_of(error)}) + b"\n"
     yield _DRAIN
 
 
-async def event_stream(looking: Looking, job_id: str, after: int) -> AsyncGenerator[bytes]:
+async def event_stream(looking: Looking, job_id: str, after: int, wanted: EventFilter) -> AsyncGenerator[bytes]:
     """Write a job's events as they come. After the last there is one of the kind `end`, with the job's state."""
     try:
-        async with contextlib.aclosing(looking.follow(job_id, after=after)) as news:
+        async with contextlib.aclosing(looking.follow(job_id, after=after, wanted=wanted)) as news:
             async for part in news:
                 text = b"".join([_event(event) for event in part.events])
                 if part.ended is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import JobError, JobInvalid
-from penstock.server.jobs.call import Call, Parameter, Route, Streamed, answer_json, read_entry
+from penstock.server.jobs.call import Batch, Call, Parameter, Route, Streamed, answer_json
 from penstock.server.jobs.streaming import NDJSON, offer_lines
 from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release, Report, Reported, Snooze
 from penstock.wire.jobs import shapes
@@ -40,9 +40,8 @@ _decode_credit = msgspec.json.Decoder(shapes.Credit)
 _decode_result = msgspec.json.Decoder(shapes.Result)
 _decode_fault = msgspec.json.Decoder(shapes.Fault)
 _decode_delay = msgspec.json.Decoder(shapes.Delay)
-_decode_reports = msgspec.json.Decoder(shapes.ReportTexts)
-_decode_report: msgspec.json.Decoder[shapes.AnyReport] = msgspec.json.Decoder(shapes.AnyReport)
 _decode_event = msgspec.json.Decoder(shapes.NewEvent)
+_reports: Batch[shapes.AnyReport] = Batch(shapes.Reports, shapes.ReportTexts, shapes.AnyReport, "reports")
 
 _VERBS: dict[str, tuple[str, type | None, Callable[[Call, Lease], Report]]] = {
     "accept": ("Begin the attempt that was offered.", None, lambda _, lease: Accept(lease)),
@@ -86,6 +85,7 @@ class WorkRoutes:
                 handler=self._dequeue,
                 body=shapes.Dequeue,
                 answers={200: OffersView},
+                streamed=NDJSON,
                 parameters=(
                     Parameter(
                         "Accept",
@@ -193,11 +193,10 @@ class WorkRoutes:
         return answer_json(CreditView(credit=stream.credit, taken=stream.taken))
 
     async def _report_batch(self, call: Call) -> Response:
-        given = call.body(_decode_reports).reports
+        given = _reports.read(call.request)
         entries: dict[int, ReportEntry] = {}
         reports: dict[int, Report] = {}
-        for place, text in enumerate(given):
-            report = read_entry(_decode_report, text, f"reports[{place}]")
+        for place, report in enumerate(given):
             if isinstance(report, Problem):
                 entries[place] = ReportEntry(status=report.status, problem=report)
                 continue
@@ -235,6 +234,7 @@ class WorkRoutes:
             state=label(answer.state),
             attempt=answer.attempt,
             until_ms=answer.until_ms,
+            lease_ms=answer.lease_ms,
             cancel=answer.cancel_requested,
             drain=self._jobs.draining,
         )

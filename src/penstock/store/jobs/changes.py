@@ -227,6 +227,13 @@ class Changes:
         """Tell whether the job's lane is locked, or it has none; not so if it was finished and its lane removed."""
         return job.lane_id is None or job.lane_id in self._lanes
 
+    def reported(self, job: JobRecord) -> Reported:
+        """Say where a job is, as its worker is told."""
+        lease_ms = None
+        if job.state is JobState.RUNNING and job.due_at is not None:
+            lease_ms = job.due_at - self._tx.now_ms
+        return Reported(job.state, job.due_at, bool(job.cancel_requested), job.attempts, lease_ms)
+
     # -- writing ----------------------------------------------------------------------------------
 
     def save(self) -> Script[None]:
@@ -352,7 +359,7 @@ class Changes:
     ) -> None:
         answer = None
         if verb is not None:
-            answered = Answered(verb, reported(job))
+            answered = Answered(verb, self.reported(job))
             self.answers[job.position, job.fence] = answered
             answer = encode_answer(answered)
         self._ended.append(
@@ -380,11 +387,6 @@ def load(tx: Tx, around: Surroundings, job_ids: Sequence[str]) -> Script[tuple[C
             if job.finished_at is None and job.lane_id not in lanes:
                 raise Overtaken(f"Job {job.id} came back to another lane meanwhile.")
     return Changes(tx, around, lanes), jobs
-
-
-def reported(job: JobRecord) -> Reported:
-    """Say where a job is, as its worker is told."""
-    return Reported(job.state, job.due_at, bool(job.cancel_requested), job.attempts)
 
 
 def _excerpt(failure: Failure) -> dict[str, object]:

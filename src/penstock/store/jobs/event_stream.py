@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.domain.job import JobEvent, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid, LeaseLost, TooManyEvents
 from penstock.store.job_port import Events
 from penstock.store.jobs.events import OWN_ID, note_event
+from penstock.store.jobs.reading import PAGE_BYTES_MAX, instants
+from penstock.store.jobs.script import listed
 from penstock.store.jobs.settings import decode_settings
 
 if TYPE_CHECKING:
-    from penstock.domain.job import Lease
+    from penstock.domain.job import EventFilter, Lease
     from penstock.store.jobs.script import Row, Script, Tx
+    from penstock.store.jobs.surroundings import Surroundings
 
 
 class _Published:
@@ -79,16 +82,43 @@ def publish(tx: Tx, lease: Lease, event_id: str, kind: str, data: bytes) -> Scri
     return JobEvent(seq=job.events, attempt=lease.attempt, kind=kind, data=data, at_ms=tx.now_ms)
 
 
-def read(_tx: Tx, job_id: str, after: int, limit: int) -> Script[Events]:
+class Page(NamedTuple):
+    """Which events a reader asks for."""
+
+    job_id: str
+    after: int
+    limit: int
+    wanted: EventFilter
+
+
+def read(tx: Tx, around: Surroundings, page: Page) -> Script[Events]:
     """Read a stretch of a job's events."""
-    rows = yield "job_with_events", (job_id,)
+    rows = yield "job_with_events", (page.job_id,)
     if not rows:
-        raise JobDoesNotExist(job_id)
+        raise JobDoesNotExist(page.job_id)
     position, state, last = rows[0]
-    # Up to the last that there was when the state was read: that of a terminal event must not come before it.
-    events = [_event(row) for row in (yield "events_after", (position, after, last, limit))]
-    reached = events[-1].seq if events else after
-    return Events(events, JobState(state), reached >= last)
+    # Up to the last that there was when the state was read: that of a terminal event must not come before it. Numbers
+    # have no gaps, so this also bounds how many are looked at.
+    until = max(page.after, min(last, page.after + around.limits.list_rows_max))
+    wanted = page.wanted
+    kinds = listed(wanted.kinds) if wanted.kinds else None
+    conditions = (page.limit, kinds, *instants(tx, wanted.from_ms, wanted.before_ms))
+    if page.limit * around.limits.event_bytes_max > PAGE_BYTES_MAX:
+        sizes = yield "event_sizes", (position, page.after, until, *conditions)
+        until = _until_full(sizes) or until
+    events = [_event(row) for row in (yield "events_after", (position, page.after, until, *conditions))]
+    reached = events[-1].seq if len(events) == page.limit else until
+    return Events(events, JobState(state), reached >= last, reached)
+
+
+def _until_full(sizes: list[Row]) -> int | None:
+    """Return the number of the event that fills a page up, if there is one."""
+    left = PAGE_BYTES_MAX
+    for seq, size in sizes:
+        left -= size
+        if left <= 0:
+            return int(seq)
+    return None
 
 
 def _event(row: Row) -> JobEvent:

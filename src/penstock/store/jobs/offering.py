@@ -71,7 +71,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     offers: list[Offer] = []
     if turn.taken:
         rows = yield "taken_before", (listed(turn.taken), turn.number, tx.now_ms)
-        offers = [offer_of(row[:-1], queue.name, queue.settings, row[-1]) for row in rows]
+        offers = [offer_of(row[:-1], queue.name, queue.settings, row[-1], tx.now_ms) for row in rows]
     looked = yield from _look(tx, around, turn)
     rows, next_at_ms = yield from _past_breakers(tx, turn, looked.tenants, turn.count - len(offers))
     gates_at_ms = yield from settle_gates(queue.id, looked.gates, {row[0] for row in rows}, accept_by_ms)
@@ -83,7 +83,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     tx.count(queue.id, JobState.OFFERED, len(rows))
     if rows:
         tx.note(Move.OFFER, len(rows))
-    offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms) for row in rows]
+    offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms, tx.now_ms) for row in rows]
     # Of several callers together some may get none, even if others do: what comes next is for them.
     instants = gates_at_ms + [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
     if len(turn.tasks) > 1 and looked.tenants and len(offers) < turn.count:
@@ -113,7 +113,7 @@ def offer_again(tx: Tx, around: Surroundings, queues: Sequence[JobQueue], turn: 
         accept_by_ms = tx.now_ms + queue.settings.offer_ms
         rows = yield "offer_again", (listed(positions), accept_by_ms)
         rows.sort(key=_urgency)
-        offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms) for row in rows]
+        offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms, tx.now_ms) for row in rows]
     return offers
 
 

@@ -163,11 +163,17 @@ def is_loose(wanted: JobFilter) -> bool:
 
 def conditions(tx: Tx, wanted: JobFilter) -> tuple[object, ...]:
     """What statements that look for jobs take for: task, tenant, kind of failure, and when it was enqueued."""
-    from_ms, before_ms = wanted.enqueued_from_ms, wanted.enqueued_before_ms
     return (
         wanted.task,
         wanted.tenant,
         wanted.failure_kind,
+        *instants(tx, wanted.enqueued_from_ms, wanted.enqueued_before_ms),
+    )
+
+
+def instants(tx: Tx, from_ms: int | None, before_ms: int | None) -> tuple[int, int]:
+    """Return bounds that callers give by the wall clock in the store's own time; None is no bound."""
+    return (
         0 if from_ms is None else from_ms + tx.ahead_ms,
         POSITION_END if before_ms is None else before_ms + tx.ahead_ms,
     )

@@ -9,7 +9,7 @@ import msgspec
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobError, JobStateConflict, LeaseLost
 from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release, Reported, Snooze
-from penstock.store.jobs.changes import Answered, Changes, load, reported
+from penstock.store.jobs.changes import Answered, Changes, load
 from penstock.store.jobs.due import lapse
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _take_in(changes: Changes, job: JobRecord, one: Report) -> Reported | JobErr
             changes.release(job)
         case Snooze():
             changes.snooze(job, one.delay_ms)
-    return reported(job)
+    return changes.reported(job)
 
 
 def _answer_again(changes: Changes, job: JobRecord, one: Report) -> Script[Reported | JobError]:
@@ -87,7 +87,7 @@ def _answer_again(changes: Changes, job: JobRecord, one: Report) -> Script[Repor
     if answered is not None and answered.verb == type(one).__name__ and answered.reported.attempt == lease.attempt:
         return answered.reported
     if isinstance(one, Release) and _was_returned(job, lease):
-        return reported(job)
+        return changes.reported(job)
     return LeaseLost(f"The lease on attempt {lease.attempt} of job {job.id} is over.")
 
 

@@ -224,7 +224,7 @@ def attempt_of(row: Row) -> Attempt:
     )
 
 
-def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int) -> Offer:
+def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int, now_ms: int) -> Offer:
     """Make an offer of what the statement `take` returns."""
     (
         _,
@@ -242,6 +242,7 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
         options_column,
     ) = row
     options = decode_options(options_column)
+    timeout_ms = options.timeout_ms or settings.timeout_ms
     return Offer(
         lease=Lease(job_id, attempts + 1, fence),
         queue=queue,
@@ -252,7 +253,9 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
         tags=options.tags,
         enqueued_at_ms=enqueued_at,
         accept_by_ms=accept_by_ms,
-        timeout_ms=options.timeout_ms or settings.timeout_ms,
+        accept_in_ms=accept_by_ms - now_ms,
+        lease_ms=min(settings.lease_ms, timeout_ms),
+        timeout_ms=timeout_ms,
         failures=failures,
         losses=losses,
         trace=options.trace,

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_limits import JobLimits
-from penstock.store.job_port import Complete, Offers, Release
+from penstock.store.job_port import ALL_EVENTS, Complete, Offers, Release
 from penstock.store.jobs import (
     due,
     enqueueing,
@@ -25,6 +25,7 @@ from penstock.store.jobs import (
     reporting,
     schedules,
     sweeping,
+    workers,
 )
 from penstock.store.jobs.closing import closed
 from penstock.store.jobs.events import OWN_ID
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
 
     from penstock.domain.gather import Gather, NewGather, NewMember
     from penstock.domain.ids import IdSource
-    from penstock.domain.job import Job, JobDraft, JobEvent, Lease, Offer
+    from penstock.domain.job import EventFilter, Job, JobDraft, JobEvent, Lease, Offer
     from penstock.domain.job_errors import JobError
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
+    from penstock.domain.worker import Worker
     from penstock.store.job_port import DeadGroup, Enqueued, Events, Filled, LeaseStatus, MemberPage, Report, Reported
     from penstock.store.jobs.running import Body, Runner
     from penstock.store.jobs.script import Answer
@@ -303,8 +305,9 @@ class ScriptedJobs:
         body = partial(event_stream.publish, lease=lease, event_id=event_id, kind=kind, data=data)
         return await self._run("publish", body)
 
-    async def events(self, job_id: str, *, after: int = 0, limit: int) -> Events:
-        return await self._run("events", partial(event_stream.read, job_id=job_id, after=after, limit=limit))
+    async def events(self, job_id: str, *, after: int = 0, limit: int, wanted: EventFilter = ALL_EVENTS) -> Events:
+        page = event_stream.Page(job_id, after, limit, wanted)
+        return await self._run("events", partial(event_stream.read, around=self._around, page=page))
 
     # -- gathers ----------------------------------------------------------------------------------
 
@@ -380,6 +383,16 @@ class ScriptedJobs:
 
     async def advance_operations(self) -> int | None:
         return await self._run("advance_operations", partial(operations.advance, around=self._around))
+
+    # -- workers ----------------------------------------------------------------------------------
+
+    async def note_workers(self, seen: Sequence[Worker], gone: Sequence[Worker], *, now_ms: int) -> None:
+        body = partial(workers.note, around=self._around, seen=seen, gone=gone, now_ms=now_ms)
+        await self._run("note_workers", body)
+
+    async def workers(self, *, after: tuple[str, str] = ("", ""), limit: int, queue: str | None = None) -> list[Worker]:
+        wanted = workers.Page(after, limit, queue)
+        return await self._run("workers", partial(workers.page, around=self._around, wanted=wanted))
 
     # -- upkeep -----------------------------------------------------------------------------------
 

@@ -28,11 +28,17 @@ MIGRATIONS = (
 )
 """The steps, in order: the file at index N brings the schema from version N to N + 1."""
 
+TEMPORARY = "temporary.sql"
+"""Tables that live as long as the connection."""
+
 _SECRET_BYTES = 32
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
-    """Run the steps that the file lacks, in one transaction. Raises `StoreIncompatible` for a newer or foreign file."""
+    """Run the steps that the file lacks, in one transaction, and make what the connection keeps for itself.
+
+    Raises `StoreIncompatible` for a newer or foreign file.
+    """
     version: int = db.pragma("user_version")
     application_id: int = db.pragma("application_id")
     empty = not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
@@ -45,17 +51,25 @@ def migrate(db: apsw.Connection, path: str) -> None:
             f"(schema {version}; this version knows {len(MIGRATIONS)}). Upgrade Penstock to open it."
         )
         raise StoreIncompatible(message)
-    if version == len(MIGRATIONS):
-        return
+    if version < len(MIGRATIONS):
+        _upgrade(db, version)
+    db.execute(_text(TEMPORARY))
+
+
+def _upgrade(db: apsw.Connection, version: int) -> None:
     with db:
         for name in MIGRATIONS[version:]:
-            db.execute((files(__package__) / name).read_text(encoding="utf-8"))
+            db.execute(_text(name))
         db.execute(
             "INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?), ('next_partition', 1)",
             (os.urandom(_SECRET_BYTES),),
         )
         db.pragma("application_id", APPLICATION_ID)
         db.pragma("user_version", len(MIGRATIONS))
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
 
 
 def read_secret(db: apsw.Connection) -> bytes:

@@ -12,6 +12,7 @@ from penstock.domain.job_queue import JobQueue
 from penstock.domain.message import Message, Peeked
 from penstock.domain.move import MoveTask
 from penstock.domain.operation import Operation
+from penstock.domain.worker import Worker
 from penstock.store.job_port import DeadGroup, Events, Filled, Offers, Reported
 from penstock.store.port import Leased, Peek
 
@@ -30,6 +31,7 @@ INSTANTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     JobQueue: ("created_at_ms",),
     Operation: ("started_at_ms", "ended_at_ms"),
     Gather: ("created_at_ms", "expires_at_ms", "ended_at_ms"),
+    Worker: ("since_at_ms", "seen_at_ms"),
 }
 """What is an instant of the store's time in what it answers. Queues and schedules are kept by the wall clock."""
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from penstock.domain.job import Failure, JobState, StartRate
+from penstock.domain.job import PRIORITY_DEFAULT, Failure, JobState, StartRate
 from penstock.domain.job_queue import JobQueueSettings
 from penstock.domain.retry import RetryPolicy
 
@@ -140,8 +140,12 @@ class ResultView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failure: Failure | None = None
 
 
-class OfferView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is offered. It is to be accepted with its token by `accept_by_ms`."""
+class OfferView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that is offered, to be accepted with its token by `accept_by_ms`. A field with its default is left out.
+
+    `accept_in_ms` is how long that is from now, and `lease_ms` how long the lease lasts from accept or a heartbeat:
+    a worker that goes by these needs no clock that agrees with the server's.
+    """
 
     token: str
     id: str
@@ -149,16 +153,18 @@ class OfferView(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     payload: Raw
     attempt: int
-    tenant: str
-    priority: int
-    tags: tuple[str, ...]
     enqueued_at_ms: int
     accept_by_ms: int
+    accept_in_ms: int
+    lease_ms: int
     timeout_ms: int
-    failures: int
-    losses: int
-    traceparent: str | None
-    correlation_id: str
+    tenant: str = ""
+    priority: int = PRIORITY_DEFAULT
+    tags: tuple[str, ...] = ()
+    failures: int = 0
+    losses: int = 0
+    traceparent: str | None = None
+    correlation_id: str = ""
     gather: MembershipView | UnsetType = UNSET
     gathered: str | UnsetType = UNSET
 
@@ -188,13 +194,17 @@ class CreditView(msgspec.Struct, frozen=True, kw_only=True):
     taken: int
 
 
-class ReportView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report led to. `cancel` asks the worker to stop this job, `drain` to take no more from this server."""
+class ReportView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a report led to. `cancel` asks the worker to stop this job, `drain` to take no more from this server.
+
+    `until_ms` is the end of the lease, or when the job is due again; `lease_ms` is what is left of the lease. A field
+    with its default is left out.
+    """
 
     state: State
     attempt: int
-    until_ms: int | None
-    """The end of the lease; or when the job is due again."""
+    until_ms: int | None = None
+    lease_ms: int | None = None
     cancel: bool = False
     drain: bool = False
 
@@ -223,6 +233,18 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
+class EventsView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a job's events. `after` is the last one that was looked at, and asks for those that follow.
+
+    `complete` says that these are all that there are now, and that `state` is the job's state after the last of them.
+    """
+
+    events: list[EventView]
+    after: int
+    complete: bool
+    state: State
+
+
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """A queue: its settings, and how many jobs it has in each state."""
 
@@ -235,6 +257,30 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     """How many wait, which is what `depth_max` bounds."""
     oldest_due_ms: int | None
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """An open stream, or the recent polls of a worker for the same queues and tasks.
+
+    `credit` is how many jobs it may have at once; of polls, how many the last one asked for. `running` is how many jobs
+    of a stream are accepted, as far as its server knows; of polls it is not known.
+    """
+
+    name: str
+    kind: Literal["stream", "poll"]
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...] | None
+    credit: int
+    running: int | None
+    since_ms: int
+    seen_at_ms: int
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Workers in the order of their names; `after` asks for those that follow."""
+
+    workers: list[WorkerView]
+    after: str | None
 
 
 class QueuePage(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,6 +114,8 @@ def offer_view(offer: Offer, token: str) -> OfferView:
         tags=offer.tags,
         enqueued_at_ms=offer.enqueued_at_ms,
         accept_by_ms=offer.accept_by_ms,
+        accept_in_ms=offer.accept_in_ms,
+        lease_ms=offer.lease_ms,
         timeout_ms=offer.timeout_ms,
         failures=offer.failures,
         losses=offer.losses,

@@ -13,6 +13,7 @@ from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
 from penstock.domain.queue import QueueAttributes
+from penstock.domain.worker import Worker, WorkerKind
 from penstock.store.postgres import PostgresStore
 from penstock.store.postgres.migrations import BEGIN, scripts
 from tests.support import old_jobs
@@ -132,6 +133,23 @@ async def test_jobs_of_an_older_store_may_be_enqueued_and_purged_again(
         postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
     postgres_server.psql(old_jobs.old_operation("penstock."), database)
     await old_jobs.check_repeats(await open_node())
+
+
+async def test_a_store_from_before_workers_were_listed_lists_them(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.psql(BEGIN, database)
+    for number, (name, script) in scripts().items():
+        if "workers" not in name:
+            postgres_server.psql(script, database)
+            postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
+    one, other = await open_node(), await open_node()
+    worker = Worker(
+        id="1", name="w", kind=WorkerKind.STREAM, queues=("q",), credit=1, running=0, since_at_ms=0, seen_at_ms=0
+    )
+    await one.jobs.note_workers([worker], [], now_ms=0)
+    assert [(found.name, found.queues) for found in await other.jobs.workers(limit=1)] == [("w", ("q",))]
+    assert postgres_server.psql("SELECT max(number) FROM penstock.migration", database) == str(max(scripts()))
 
 
 async def test_messages_of_an_older_store_come_in_the_order_of_this_one(

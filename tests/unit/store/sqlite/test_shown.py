@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.domain import gather, job, job_queue, message, move, operation, queue, schedule
+from penstock.domain import gather, job, job_queue, message, move, operation, queue, schedule, worker
 from penstock.store import job_port, port
 from penstock.store.sqlite.shown import HOLDERS, INSTANTS, shown
 
@@ -21,7 +21,7 @@ NOT_TRANSLATED = {
 
 KINDS = [
     kind
-    for module in (gather, job, job_queue, message, move, operation, queue, schedule, port, job_port)
+    for module in (gather, job, job_queue, message, move, operation, queue, schedule, worker, port, job_port)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__module__ == module.__name__
 ]

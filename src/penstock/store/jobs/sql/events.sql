@@ -18,4 +18,16 @@ SELECT position, state, events FROM penstock.job WHERE id = $1
 
 -- :events_after
 SELECT seq, attempt, kind, data, at FROM penstock.job_event
-WHERE position = $1 AND seq > CAST($2 AS bigint) AND seq <= $3 ORDER BY seq LIMIT $4
+WHERE position = $1 AND seq > CAST($2 AS bigint) AND seq <= CAST($3 AS bigint)
+    AND (CAST($5 AS text) IS NULL OR kind IN (SELECT value FROM json_each($5))) -- [sqlite]
+    AND (CAST($5 AS text) IS NULL OR kind = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($5 AS jsonb))))) -- [postgres]
+    AND at >= $6 AND at < $7
+ORDER BY seq LIMIT $4
+
+-- :event_sizes
+SELECT seq, octet_length(data) FROM penstock.job_event
+WHERE position = $1 AND seq > CAST($2 AS bigint) AND seq <= CAST($3 AS bigint)
+    AND (CAST($5 AS text) IS NULL OR kind IN (SELECT value FROM json_each($5))) -- [sqlite]
+    AND (CAST($5 AS text) IS NULL OR kind = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($5 AS jsonb))))) -- [postgres]
+    AND at >= $6 AND at < $7
+ORDER BY seq LIMIT $4
