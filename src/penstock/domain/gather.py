@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from penstock.domain.job import Failure, JobDraft, JobState
-from penstock.domain.job_queue import JobQueue
 from penstock.domain.limits import REPEAT_WINDOW_MS
+
+if TYPE_CHECKING:
+    from penstock.domain.job_queue import JobQueue
 
 MEMBERS_KEPT_MS = REPEAT_WINDOW_MS
 """How long the members are kept, whatever their queues say, after the continuation has ended."""

@@ -144,6 +144,15 @@ def _check_start_rate(rate: StartRate, limits: JobLimits) -> None:
         )
 
 
+def _check_combinations(request: JobRequest) -> None:
+    if request.group is not None and request.concurrency_key is not None:
+        raise JobInvalid("A job has either a group or a concurrency key.", "group")
+    if request.on_duplicate is OnDuplicate.REPLACE and request.unique_key is None:
+        raise JobInvalid("Only a job with a unique key can replace another.", "on_duplicate")
+    if request.run_at_ms is not None and request.delay_ms:
+        raise JobInvalid("A job has either a delay or an instant at which it runs.", "run_at_ms")
+
+
 def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     check_name("task", request.task, limits)
     if request.id is not None:
@@ -159,10 +168,7 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     ):
         if text is not None:
             check_name(field, text, limits)
-    if request.group is not None and request.concurrency_key is not None:
-        raise JobInvalid("A job has either a group or a concurrency key.", "group")
-    if request.on_duplicate is OnDuplicate.REPLACE and request.unique_key is None:
-        raise JobInvalid("Only a job with a unique key can replace another.", "on_duplicate")
+    _check_combinations(request)
     check_size("payload", len(request.payload), limits.payload_bytes_max)
     check_range("delay_ms", request.delay_ms, 0, limits.delay_ms_max)
     check_range("priority", request.priority, 0, PRIORITY_MAX)
@@ -170,8 +176,6 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     if request.start_rate is not None:
         _check_start_rate(request.start_rate, limits)
     if request.run_at_ms is not None:
-        if request.delay_ms:
-            raise JobInvalid("A job has either a delay or an instant at which it runs.", "run_at_ms")
         check_range("run_at_ms", request.run_at_ms, 0, now_ms + limits.delay_ms_max)
     if request.timeout_ms is not None:
         check_range("timeout_ms", request.timeout_ms, 1, limits.delay_ms_max)

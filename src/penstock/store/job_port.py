@@ -260,8 +260,8 @@ class JobStore(Protocol):
         `offer_again` finds them by their `turn`.
 
         Tenants take turns; within a tenant jobs come in the order of their due instants, each priority counting as
-        `aging_ms`, then of enqueueing. A lane lets as many go as it is wide. Nothing comes from a paused queue, nor past
-        an open breaker. A cancelled call takes its offers back.
+        `aging_ms`, then of enqueueing. A lane lets as many go as it is wide. Nothing comes from a paused queue, nor
+        past an open breaker. A cancelled call takes its offers back.
         """
 
     async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:
