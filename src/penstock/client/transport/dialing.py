@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from penstock.client.errors import ConnectionFailed
-
-if TYPE_CHECKING:
-    import ssl
+from penstock.client.errors import ClientError, ConnectionFailed, DeadlineExceeded, NotTrusted
 
 CONNECT_S = 10.0
 """How long one attempt to connect may take, unless the caller says otherwise."""
@@ -101,3 +99,12 @@ class UnixDialer:
 def _seconds_left(deadline: float, most: float) -> float:
     """Return how long to wait: more than nothing, which would mean not to wait at all."""
     return max(min(deadline - time.monotonic(), most), 0.001)
+
+
+def failure(dialer: Dialer, error: OSError) -> ClientError:
+    """Return what to raise for an error of a connection, or of its TLS handshake."""
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded(f"{dialer.name} did not answer in time.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return NotTrusted(f"The certificate of {dialer.name} is not trusted: {error.verify_message}.")
+    return ConnectionFailed(f"The connection to {dialer.name} failed: {str(error) or type(error).__name__}.")
