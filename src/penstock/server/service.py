@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import structlog
 
 from penstock.domain.clock import ManualClock, SystemClock
-from penstock.domain.ids import RandomIds
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
 from penstock.engine.engine import Engine
@@ -32,14 +31,12 @@ from penstock.server.jobs.tracing import Tracing
 from penstock.server.metrics import Metrics
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
-from penstock.store.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
-    from penstock.store.port import Store
 
 _log = structlog.get_logger(__name__)
 
@@ -65,12 +62,14 @@ class Service:
         """Serve until `stop`. Raises `StartFailure` or a `PenstockError` about the store if it cannot start."""
         self._config.check()
         with listen(self._config, shared=self._shared_port) as listener:
-            limits = _limits(self._config)
-            store = await open_store(self._config.store, clock=self.clock, ids=RandomIds(), limits=limits)
-            try:
-                await self._serve(store, self.clock, limits, listener)
-            finally:
-                await store.close()
+            opened = Engine.open(
+                self._config.store,
+                clock=self.clock,
+                limits=_limits(self._config),
+                job_limits=_job_limits(self._config),
+            )
+            async with opened as engine:
+                await self._serve(engine, listener)
 
     def stop(self) -> None:
         """End in good order, at whatever stage it is; asked a second time, without waiting for clients."""
@@ -78,69 +77,62 @@ class Service:
         if self._server is not None:
             self._server.stop()
 
-    async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket) -> None:
+    async def _serve(self, engine: Engine, listener: socket.socket) -> None:
         config = self._config
-        ids = RandomIds()
-        job_limits = _job_limits(config)
-        async with Engine(store, clock=clock, ids=ids, limits=limits, job_limits=job_limits) as engine:
-            await make_declared_queues(engine.queues, config.queues)
-            counters = RequestCounters()
-            job_counters = JobCounters()
-            endpoint = SqsEndpoint(
-                engine,
-                region=config.region,
-                account=config.account,
-                scheme=config.scheme,
-                public_url=config.public_url,
-                ids=ids,
-                limits=limits,
-                access=_access(config, engine),
-                counters=counters,
-            )
-            app = App(
-                engine,
-                store.ping,
-                Metrics(engine, counters, job_counters),
-                region=config.region,
-                account=config.account,
-                clock=clock if isinstance(clock, ManualClock) else None,
-                monitors=Monitors(config.monitoring_token, required=config.guarded),
-            )
-            jobs = job_endpoint(
-                engine.jobs,
-                store.secret,
-                ids=ids,
-                access=JobAccess(config.tokens, required=config.guarded),
-                counters=job_counters,
-                tracing=Tracing.of_process(),
-            )
-            url = _url(config, listener)
-            fast = FastFront(endpoint, jobs)
-            admission = Admission(
-                guard=_guard(config),
-                memory=RequestMemory(config.request_memory_mib * MIB),
-                connections_max=_connections_max(config),
-                authenticate=fast.recognise if config.guarded else None,
-                refuse=fast.refuse,
-            )
-            self._server = HttpServer(
-                fast.answer,
-                Front(app, JobApp(jobs, body_bytes_max=job_limits.request_bytes_max)),
-                begin=fast.begin,
-                limits=ConnectionLimits(patience_s=config.client_timeout_s),
-                admission=admission,
-                ready=lambda: self._announce(url),
-                stopping=engine.end_waits,
-                tls=_tls(config),
-            )
-            if self._stopped:
-                return
-            try:
-                await self._server.serve(sockets=[listener])
-            except OSError as error:
-                if self._server.started:
-                    raise
-                raise _cannot_listen(config, error) from None
+        await make_declared_queues(engine.queues, config.queues)
+        counters = RequestCounters()
+        job_counters = JobCounters()
+        endpoint = SqsEndpoint(
+            engine,
+            region=config.region,
+            account=config.account,
+            scheme=config.scheme,
+            public_url=config.public_url,
+            access=_access(config, engine),
+            counters=counters,
+        )
+        app = App(
+            engine,
+            engine.ping,
+            Metrics(engine, counters, job_counters),
+            region=config.region,
+            account=config.account,
+            clock=self.clock if isinstance(self.clock, ManualClock) else None,
+            monitors=Monitors(config.monitoring_token, required=config.guarded),
+        )
+        jobs = job_endpoint(
+            engine,
+            access=JobAccess(config.tokens, required=config.guarded),
+            counters=job_counters,
+            tracing=Tracing.of_process(),
+        )
+        url = _url(config, listener)
+        fast = FastFront(endpoint, jobs)
+        admission = Admission(
+            guard=_guard(config),
+            memory=RequestMemory(config.request_memory_mib * MIB),
+            connections_max=_connections_max(config),
+            authenticate=fast.recognise if config.guarded else None,
+            refuse=fast.refuse,
+        )
+        self._server = HttpServer(
+            fast.answer,
+            Front(app, JobApp(jobs, body_bytes_max=engine.jobs.limits.request_bytes_max)),
+            begin=fast.begin,
+            limits=ConnectionLimits(patience_s=config.client_timeout_s),
+            admission=admission,
+            ready=lambda: self._announce(url),
+            stopping=engine.end_waits,
+            tls=_tls(config),
+        )
+        if self._stopped:
+            return
+        try:
+            await self._server.serve(sockets=[listener])
+        except OSError as error:
+            if self._server.started:
+                raise
+            raise _cannot_listen(config, error) from None
 
 
 def _access(config: ServerConfig, engine: Engine) -> Access | None:
