@@ -65,7 +65,7 @@ class AnswerInvalid(TransportError):
 
 
 class ProblemError(ClientError):
-    """The server refused the call (RFC 9457). A type of problem that this version does not know is a plain one of these."""
+    """The server refused the call (RFC 9457). An unknown type of problem is a plain one."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail or problem.title)

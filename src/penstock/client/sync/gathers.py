@@ -13,9 +13,8 @@ from penstock.client.slices import slices, written
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.client.sync.caller import Caller
-
     from penstock.client.requests import NewJob, OnError
+    from penstock.client.sync.caller import Caller
 
 _read_answer = reader(GatherAnswer)
 _read_gather = reader(GatherView)

@@ -24,9 +24,8 @@ from penstock.wire.jobs.answers import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.client.sync.caller import Caller
-
     from penstock.client.requests import Report
+    from penstock.client.sync.caller import Caller
     from penstock.wire.jobs.answers import StreamLine
 
 LEASE_LOST = "urn:penstock:problem:lease-lost"

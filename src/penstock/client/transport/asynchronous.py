@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
-from penstock.client.errors import AnswerInvalid, Closed, ConnectionFailed, DeadlineExceeded, TransportError
+from penstock.client.errors import AnswerInvalid, ConnectionFailed, DeadlineExceeded, TransportError
 from penstock.client.transport.dialing import failure
 from penstock.client.transport.http1 import AnswerReader, head_lines, request_bytes
 
@@ -331,7 +331,6 @@ class AsyncTransport:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()
-        self._closed = False
 
     async def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request; raises a `TransportError` if none comes by the deadline."""
@@ -343,16 +342,17 @@ class AsyncTransport:
         """Open an answer that goes on: its status, and its parts as they come. Silence for too long is an error."""
         return self._pool().stream(request, deadline, silence_s)
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
     async def close(self) -> None:
-        """Close the connections of this event loop, and take no more calls on any."""
-        self._closed = True
+        """Close the connections of this event loop."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.close()
 
     def _pool(self) -> Pool:
-        if self._closed:
-            raise Closed("This Penstock was closed.")
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None or pool.pid != os.getpid():

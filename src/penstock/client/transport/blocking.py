@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.client.errors import Closed, ConnectionFailed, DeadlineExceeded, TransportError
+from penstock.client.errors import ConnectionFailed, DeadlineExceeded, TransportError
 from penstock.client.transport.dialing import failure
 from penstock.client.transport.http1 import READ_BYTES, AnswerReader, head_lines, request_bytes
 
@@ -161,6 +161,10 @@ class BlockingTransport:
             else:
                 connection.close()
 
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
     def close(self) -> None:
         """Close what is idle; what is in use is closed when it comes back."""
         self._closed = True
@@ -169,8 +173,6 @@ class BlockingTransport:
                 self._idle.pop().close()
 
     def _connection(self, deadline: float) -> Connection:
-        if self._closed:
-            raise Closed("This Penstock was closed.")
         pid = os.getpid()
         while True:
             try:
