@@ -179,12 +179,13 @@ class Pool:
 
     async def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request."""
+        token = self._peer.token()
         await self._enter(deadline)
         try:
             connection = self._take_idle() or await self._connect(deadline)
             reused = connection.used
             try:
-                answer = await connection.exchange(request, self._peer.token(), deadline)
+                answer = await connection.exchange(request, token, deadline)
             except ConnectionFailed as error:
                 self._lost(connection)
                 error.at_once = reused and not connection.begun
@@ -205,9 +206,10 @@ class Pool:
         self, request: Outgoing, deadline: float, silence_s: float
     ) -> AsyncGenerator[tuple[int, AsyncIterator[bytes]]]:
         """Open an answer that goes on: its status, and its parts as they come."""
+        token = self._peer.token()
         connection = self._take_idle() or await self._connect(deadline)
         try:
-            status = await connection.open_stream(request, self._peer.token(), deadline)
+            status = await connection.open_stream(request, token, deadline)
             yield status, _parts(connection, silence_s)
         except TransportError:
             self._lost(connection)
@@ -269,8 +271,9 @@ class Pool:
     def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.reusable:
+            if connection.reusable and connection.dialer is self._peer.current:
                 return connection
+            connection.abort()
         return None
 
     async def _connect(self, deadline: float) -> Connection:

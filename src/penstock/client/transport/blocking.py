@@ -128,10 +128,11 @@ class BlockingTransport:
 
     def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request; raises a `TransportError` if none comes by the deadline."""
+        token = self.peer.token()
         connection = self._connection(deadline)
         reused = connection.used
         try:
-            answer = connection.exchange(request, self.peer.token(), deadline)
+            answer = connection.exchange(request, token, deadline)
         except ConnectionFailed as error:
             self._lost(connection)
             error.at_once = reused and not connection.begun
@@ -148,9 +149,10 @@ class BlockingTransport:
     @contextlib.contextmanager
     def stream(self, request: Outgoing, deadline: float, silence_s: float) -> Iterator[tuple[int, Iterator[bytes]]]:
         """Open an answer that goes on: its status, and its parts as they come. Silence for too long is an error."""
+        token = self.peer.token()
         connection = self._connection(deadline)
         try:
-            status, parts = connection.open_stream(request, self.peer.token(), deadline)
+            status, parts = connection.open_stream(request, token, deadline)
             yield status, _parts(connection, parts, silence_s)
         except TransportError:
             self._lost(connection)
@@ -180,7 +182,7 @@ class BlockingTransport:
                 connection = self._idle.pop()
             except IndexError:
                 return Connection(*self.peer.dial(deadline), deadline)
-            if connection.pid == pid and connection.fresh():
+            if connection.pid == pid and connection.dialer is self.peer.current and connection.fresh():
                 return connection
             connection.close()
 

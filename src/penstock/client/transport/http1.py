@@ -89,8 +89,6 @@ class AnswerReader:
         except httptools.HttpParserError as error:
             self.keep = False
             raise AnswerInvalid(self._fault or f"The answer is not HTTP: {error}.") from None
-        if self.whole and not self._parser.should_keep_alive():
-            self.keep = False
         if not self.status and self._head_bytes + len(data) > HEAD_BYTES_MAX:
             self.keep = False
             raise AnswerInvalid("The head of the answer is too large.")
@@ -128,6 +126,7 @@ class AnswerReader:
         if self.whole:
             self._stop("More came than was asked for.")
         self.whole = True
+        self.keep = self._parser.should_keep_alive()
 
     def _stop(self, fault: str) -> None:
         """End the reading: httptools makes an error of its own out of this one."""

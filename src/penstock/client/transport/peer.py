@@ -33,9 +33,9 @@ class Peer:
         return len(self._dialers) > 1
 
     @property
-    def name(self) -> str:
-        """All addresses, for error messages."""
-        return ", ".join(dialer.name for dialer in self._dialers)
+    def current(self) -> Dialer:
+        """The address in use."""
+        return self._dialers[self._at]
 
     def token(self) -> str:
         """Return the token to send, or an empty text."""
@@ -47,18 +47,18 @@ class Peer:
 
     def refused(self) -> None:
         """Go on to the next address: the one in use says that it cannot serve now."""
-        self.failed(self._dialers[self._at])
+        self.failed(self.current)
 
     def failed(self, dialer: Dialer) -> None:
         """Go on to the next address, if this one is still in use."""
-        if self._dialers[self._at] is dialer:
+        if self.current is dialer:
             self._at = (self._at + 1) % len(self._dialers)
 
     def dial(self, deadline: float) -> tuple[Dialer, socket.socket]:
         """Connect to the address in use, or to the next that can be reached; `ConnectionFailed` if none can."""
         faults = []
         for _ in self._dialers:
-            dialer = self._dialers[self._at]
+            dialer = self.current
             try:
                 return dialer, dialer.dial(deadline)
             except ConnectionFailed as error:
