@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from benchmarks.cli.client import bench_client
 from benchmarks.cli.flood import bench_flood
 from benchmarks.cli.jobs import bench_jobs
 from benchmarks.cli.peers import bench_peers
@@ -18,6 +19,7 @@ app = App(
     name="benchmarks",
     help="Measure the stores and the server. Every figure is from one run on this machine: read it as a ratio.",
 )
+app.command(bench_client, name="client")
 app.command(bench_flood, name="flood")
 app.command(bench_jobs, name="jobs")
 app.command(bench_peers, name="peers")

@@ -20,7 +20,7 @@ def answer(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
 
 
 def problem(name: str, status: str, extra: str = "") -> bytes:
-    code = status.split()[0]
+    code = status.split(maxsplit=1)[0]
     text = f'{{"type":"urn:penstock:problem:{name}","title":"t","status":{code},"detail":"d"{extra}}}'
     return answer(text.encode(), status)
 
@@ -43,6 +43,8 @@ class ScriptedServer:
         self.connections = 0
         self.ended = threading.Semaphore(0)
         """Released each time that a client has closed a connection."""
+        self.asked = threading.Semaphore(0)
+        """Released at each request."""
         self.requests: list[bytes] = []
         self._open: list[socket.socket] = []
 
@@ -77,6 +79,7 @@ class ScriptedServer:
             self._open.append(connection)
             while (request := _read_request(connection)) is not None:
                 self.requests.append(request)
+                self.asked.release()
                 made = self._script(request, len(self.requests) - 1)
                 if made is None:
                     return

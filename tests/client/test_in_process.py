@@ -42,9 +42,11 @@ def test_memory_stays_with_its_process() -> None:
 
 def test_a_child_opens_the_database_for_itself(postgres_url: str, name: str) -> None:
     with Penstock(postgres_url, timeout=20) as app:
-        app.sync.queues.put(name)
-        assert _in_a_child(lambda: 3 if app.sync.queues.pause(name).paused else 1) == 3
-        assert app.sync.queues.get(name).paused
+        first = app.sync.jobs.enqueue(name, "greet")
+        job_id = f"{first.id[:-6]}abcdef"
+        assert _in_a_child(lambda: 3 if app.sync.jobs.enqueue(name, "greet", id=job_id).id == job_id else 1) == 3
+        assert app.sync.jobs.get(job_id).state == "queued"
+        assert app.sync.jobs.enqueue(name, "greet").state == "queued"
 
 
 def test_async_and_sync_callers_share_one_engine() -> None:

@@ -19,7 +19,8 @@ from tests.client.faces import face_of
 from tests.client.peers import ScriptedServer, answer, problem
 
 QUEUE = (
-    b'{"name":"mail","paused":false,"revision":1,"created_at_ms":1,"settings":{},"counts":{},"depth":0,"oldest_due_ms":null}'
+    b'{"name":"mail","paused":false,"revision":1,"created_at_ms":1,"settings":{},'
+    b'"counts":{},"depth":0,"oldest_due_ms":null}'
 )
 LONG_S = 20.0
 
@@ -74,7 +75,9 @@ async def test_too_many_is_asked_for_again_only_if_wanted(face: str) -> None:
 
 
 async def test_the_last_error_is_raised_when_the_time_is_up(face: str) -> None:
-    with ScriptedServer(lambda _, __: problem("overloaded", "503 Service Unavailable", ',"retry_after_ms":60000')) as server:
+    with ScriptedServer(
+        lambda _, __: problem("overloaded", "503 Service Unavailable", ',"retry_after_ms":60000')
+    ) as server:
         async with Penstock(server.url, timeout=LONG_S) as app:
             with pytest.raises(errors.Overloaded):
                 await face_of(app, face).queues.get("mail")
@@ -210,8 +213,7 @@ async def test_a_call_that_gets_no_turn_exceeds_its_deadline(monkeypatch: pytest
     with ScriptedServer(lambda _, count: b"" if count == 0 else answer(QUEUE)) as server:
         async with Penstock(server.url, timeout=LONG_S) as app:
             first = asyncio.create_task(app.queues.get("mail"))
-            while not server.requests:
-                await asyncio.sleep(0)
+            await asyncio.to_thread(server.asked.acquire, timeout=LONG_S)
             with pytest.raises(errors.DeadlineExceeded, match="under way"):
                 await app.queues.get("mail", timeout=0.01)
             first.cancel()
@@ -281,8 +283,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for localhost that is its own authority, with its key."""
     made = tmp_path_factory.mktemp("tls") / "localhost.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(made), "-out", f"{made}.crt"],
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=DNS:localhost", "-keyout", str(made), "-out", f"{made}.crt"),
+        ],
         check=True,
         capture_output=True,
     )
@@ -354,9 +358,9 @@ async def test_a_token_file_is_read_again_when_it_changes(face: str, tmp_path: P
 
 
 def test_a_token_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with Penstock("http://127.0.0.1:9", token_file=tmp_path / "none") as app:
-        with pytest.raises(tokens.TokenInvalid, match="none"):
-            app.sync.queues.list()
+    app = Penstock("http://127.0.0.1:9", token_file=tmp_path / "none")
+    with pytest.raises(tokens.TokenInvalid, match="none"):
+        app.sync.queues.list()
     with pytest.raises(tokens.TokenInvalid, match="not both"):
         Penstock("http://localhost", token="a", token_file=tmp_path / "none")
 
@@ -378,25 +382,21 @@ def test_a_child_uses_no_connection_of_its_parent() -> None:
 
 
 def test_a_child_uses_no_connection_of_an_event_loop_of_its_parent() -> None:
-    with ScriptedServer(lambda _, __: answer(QUEUE)) as server:
+    with ScriptedServer(lambda _, __: answer(QUEUE)) as server, asyncio.Runner() as runner:
         app = Penstock(server.url, timeout=LONG_S)
-
-        async def in_parent() -> None:
-            await app.queues.get("mail")
-            child = os.fork()
-            if child == 0:
-                ok = False
-                try:
-                    asyncio.events._set_running_loop(None)
-                    ok = asyncio.run(app.queues.get("mail")).name == "mail"
-                finally:
-                    os._exit(0 if ok else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-            assert server.connections == 2
-            await app.queues.get("mail")
-            assert server.connections == 2
-
-        asyncio.run(in_parent())
+        runner.run(app.queues.get("mail"))
+        child = os.fork()
+        if child == 0:
+            ok = False
+            try:
+                ok = asyncio.run(app.queues.get("mail")).name == "mail"
+            finally:
+                os._exit(0 if ok else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert server.connections == 2
+        runner.run(app.queues.get("mail"))
+        assert server.connections == 2
+        runner.run(app.aclose())
 
 
 def test_each_event_loop_has_connections_of_its_own_which_end_with_it() -> None:
@@ -412,8 +412,7 @@ async def test_a_call_that_is_cancelled_closes_its_connection() -> None:
     with ScriptedServer(lambda _, count: b"" if count == 0 else answer(QUEUE)) as server:
         async with Penstock(server.url, timeout=LONG_S) as app:
             call = asyncio.create_task(app.queues.get("mail"))
-            while not server.requests:
-                await asyncio.sleep(0)
+            await asyncio.to_thread(server.asked.acquire, timeout=LONG_S)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -524,8 +523,6 @@ async def test_a_closed_client_takes_no_calls(face: str) -> None:
 
 
 def test_a_server_name_that_does_not_exist_is_told() -> None:
-    with Penstock("http://no-such-host.invalid", timeout=0.01) as app:
-        with pytest.raises(errors.ConnectionFailed, match=r"no-such-host\.invalid"):
-            app.sync.queues.list()
-
-
+    app = Penstock("http://no-such-host.invalid", timeout=0.01)
+    with pytest.raises(errors.ConnectionFailed, match=r"no-such-host\.invalid"):
+        app.sync.queues.list()

@@ -203,7 +203,9 @@ async def test_jobs_are_purged_and_dead_ones_queued_again_by_operations(app: Any
 
 
 async def test_schedules_are_saved_and_deleted(app: Any, name: str) -> None:
-    saved = await app.schedules.put(name, name, "digest", {"to": "all"}, cron="0 3 * * *", zone="Europe/Berlin", priority=2)
+    saved = await app.schedules.put(
+        name, name, "digest", {"to": "all"}, cron="0 3 * * *", zone="Europe/Berlin", priority=2
+    )
     assert (saved.task, saved.cron, value_of(saved.payload)) == ("digest", "0 3 * * *", {"to": "all"})
     assert (await app.schedules.put(name, name, "digest", interval_ms=60_000, paused=True)).paused
     assert name in [schedule.name for schedule in (await app.schedules.list(limit=500)).schedules]

@@ -135,7 +135,9 @@ def refuse_on_loop() -> None:
     """Raise `WrongThread` where an event loop runs."""
     events = sys.modules.get("asyncio.events")
     if events is not None and events._get_running_loop() is not None:  # noqa: SLF001 - what libraries use for this
-        raise WrongThread("app.sync would block the event loop that runs on this thread. Await the async method instead.")
+        raise WrongThread(
+            "app.sync would block the event loop that runs on this thread. Await the async method instead."
+        )
 
 
 def _tls(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:

@@ -90,7 +90,17 @@ class Tries(Generic[T]):
     of a proxy that got none itself; or if the answer says to wait for the first request with its idempotency key.
     """
 
-    __slots__ = ("_call", "_deadline", "_ended", "_pauses", "_peer", "_repeated", "_token_tried", "_wait_until", "value")
+    __slots__ = (
+        "_call",
+        "_deadline",
+        "_ended",
+        "_pauses",
+        "_peer",
+        "_repeated",
+        "_token_tried",
+        "_wait_until",
+        "value",
+    )
 
     value: T
 

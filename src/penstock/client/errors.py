@@ -160,6 +160,10 @@ class JobExists(ProblemError):
     """Another job has this id."""
 
 
+class GatherExists(ProblemError):
+    """Another gather has this id."""
+
+
 class IdempotencyKeyBusy(ProblemError):
     """The first request with this key is still being stored."""
 
@@ -235,6 +239,7 @@ PROBLEM_ERRORS: dict[str, type[ProblemError]] = {
     "lease-lost": LeaseLost,
     "state-conflict": StateConflict,
     "job-exists": JobExists,
+    "gather-exists": GatherExists,
     "idempotency-key-busy": IdempotencyKeyBusy,
     "queue-exists": QueueExists,
     "queue-changed": QueueChanged,

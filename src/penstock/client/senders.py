@@ -117,7 +117,10 @@ class ProcessSenders:
             from penstock.client.embedded.in_process import InProcess  # noqa: PLC0415 - only who needs it loads it
 
             with _opening:
-                self._running = self._running or InProcess(self._url)
+                running = self._running
+                if running is None:
+                    running = self._running = InProcess(self._url)
+            return running
         return self._running
 
 

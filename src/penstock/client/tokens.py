@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.client.errors import ClientError
+
+if TYPE_CHECKING:
+    import os
 
 LOOK_S = 1.0
 """How often a token file is looked at."""

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.client.transport.dialing import Dialer
 
-FORMS = (
-    "It has to be http://HOST:PORT, https://HOST:PORT, unix:/PATH.sock, sqlite:PATH, memory: or postgresql://HOST/DATABASE."
-)
+FORMS = "It has to be http://HOST:PORT, https://HOST:PORT, unix:/PATH.sock, sqlite:PATH, memory: or postgresql://HOST/DATABASE."
 _SERVERS = ("http:", "https:", "unix:")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 

@@ -15,7 +15,6 @@ from penstock.client.transport.http1 import Answer
 from penstock.domain.errors import StoreUnavailable
 from penstock.engine.engine import Engine
 from penstock.server.jobs.app import job_endpoint
-from penstock.server.jobs.call import Streamed
 from penstock.wire.http import Request, Response
 from penstock.wire.jobs.problems import NOT_FOUND, TOO_LARGE, make_problem, problem_response
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
     from penstock.client.transport.http1 import Outgoing
+    from penstock.server.jobs.call import Streamed
     from penstock.server.jobs.endpoint import Endpoint
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Alone:
 
 
 class InProcess:
-    """The engine that a URL names, run from the first call on. Any thread and any event loop may send requests to it."""
+    """The engine that a URL names, run from the first call on, for requests from any thread and any event loop."""
 
     def __init__(self, url: str) -> None:
         self._url = url

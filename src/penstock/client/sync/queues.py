@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 from penstock.client.calls import Call
 from penstock.client.errors import QueueNotFound
 from penstock.client.reading import body, new_id, query, read_nothing, reader, segment
-from penstock.client.requests import JobFilter, QueueSettings
 from penstock.wire.jobs.answers import DeadGroups, DryRun, OperationView, QueuePage, QueueView
 
 if TYPE_CHECKING:
+    from penstock.client.requests import JobFilter, QueueSettings
     from penstock.client.sync.caller import Caller
 
 _read_queue = reader(QueueView)

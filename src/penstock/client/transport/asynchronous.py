@@ -6,162 +6,23 @@ import asyncio
 import contextlib
 import os
 import socket
-import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from penstock.client.errors import AnswerInvalid, ConnectionFailed, DeadlineExceeded, TransportError
+from penstock.client.errors import ConnectionFailed, DeadlineExceeded, TransportError
+from penstock.client.transport.async_connection import Connection, dial
 from penstock.client.transport.dialing import failure
-from penstock.client.transport.http1 import AnswerReader, head_lines, request_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from penstock.client.transport.dialing import Dialer
     from penstock.client.transport.http1 import Answer, Outgoing
     from penstock.client.transport.peer import Peer
 
 CONNECTIONS_MAX = 100
 """How many calls of one event loop are under way at once; more wait for their turn. Streams are not counted."""
-UNREAD_BYTES_MAX = 1024 * 1024
-"""How much of a stream is kept for its reader before the socket is no longer read."""
-
-
-class Connection(asyncio.Protocol):
-    """One connection, used by one call at a time."""
-
-    def __init__(self, dialer: Dialer) -> None:
-        self.dialer = dialer
-        self.used = False
-        self.open = True
-        self.lost = asyncio.get_running_loop().create_future()
-        self._loop = asyncio.get_running_loop()
-        self._reader = AnswerReader()
-        self._shared = ("", "")
-        self._waiter: asyncio.Future[None] | None = None
-        self._fault: Exception | None = None
-        self._streaming = False
-        self._paused = False
-        self._unread: list[bytes] = []
-        self._unread_bytes = 0
-
-    # -- what asyncio calls -----------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        if self._waiter is None and not self._streaming:
-            self.abort()  # Nothing was asked for.
-            return
-        try:
-            reader.feed(data)
-        except AnswerInvalid as error:
-            self._fault = error
-            self.abort()
-        if self._streaming or reader.whole or self._fault is not None:
-            self._wake()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.open = False
-        if self._fault is None and not self._reader.whole:
-            self._fault = (
-                failure(self.dialer, error)
-                if isinstance(error, OSError)
-                else ConnectionFailed(f"{self.dialer.name} closed the connection before the answer was whole.")
-            )
-        self._wake()
-        if not self.lost.done():
-            self.lost.set_result(None)
-
-    # -- what the transport calls -----------------------------------------------------------------
-
-    async def exchange(self, request: Outgoing, token: str, deadline: float) -> Answer:
-        """Send a request and return its answer. The connection is of no use after an error."""
-        reader = self._reader
-        reader.begin()
-        self._send(request, token)
-        await self._wait(deadline)
-        self.used = True
-        return reader.answer()
-
-    async def open_stream(self, request: Outgoing, token: str, deadline: float) -> int:
-        """Send a request and return the status of its answer."""
-        self._streaming = True
-        self._reader.begin(self._take)
-        self._send(request, token)
-        while not self._reader.status:
-            await self._wait(deadline)
-        return self._reader.status
-
-    async def read_stream(self, silence_s: float) -> bytes:
-        """Return what came since; b"" after the end."""
-        while not self._unread and not self._reader.whole:
-            await self._wait(time.monotonic() + silence_s)
-        parts, self._unread, self._unread_bytes = self._unread, [], 0
-        if self._paused and self.open:
-            self._paused = False
-            self._transport.resume_reading()
-        return b"".join(parts)
-
-    @property
-    def begun(self) -> bool:
-        """Whether any byte of the present answer has come."""
-        return self._reader.begun
-
-    @property
-    def reusable(self) -> bool:
-        """Whether the answer was read to its end, and the server keeps the connection open."""
-        return self.open and self._reader.whole and self._reader.keep
-
-    def rest(self) -> None:
-        """End a stream that was read to its end, so that the connection can be used for calls."""
-        self._streaming = False
-
-    def abort(self) -> None:
-        """Close it at once."""
-        self.open = False
-        self._transport.abort()
-
-    def _send(self, request: Outgoing, token: str) -> None:
-        if self._fault is not None:
-            raise self._fault
-        if self._shared[0] != token or not self._shared[1]:
-            self._shared = (token, head_lines(self.dialer.authority, token))
-        self._transport.write(request_bytes(request, self._shared[1]))
-
-    def _take(self, part: bytes) -> None:
-        self._unread.append(part)
-        self._unread_bytes += len(part)
-        if self._unread_bytes > UNREAD_BYTES_MAX and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
-
-    async def _wait(self, deadline: float) -> None:
-        if self._fault is not None:
-            raise self._fault
-        waiter = self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(max(deadline - time.monotonic(), 0), self._late)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-        # What is there to be read is read first: the end of the connection is told after it.
-        if self._fault is not None and not self._unread:
-            raise self._fault
-
-    def _late(self) -> None:
-        self._fault = DeadlineExceeded(f"{self.dialer.name} did not answer in time.")
-        self._wake()
-        self.abort()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 class Pool:
@@ -281,14 +142,16 @@ class Pool:
             # asyncio.run() closes asynchronous generators when its loop ends, so this one closes the connections.
             self._ending = self._until_loop_ends()
             await anext(self._ending)
-        dialer, connected = await _dial(self._peer, deadline)
+        dialer, connected = await dial(self._peer, deadline)
         loop = asyncio.get_running_loop()
         connection = Connection(dialer)
-        connect = loop.create_unix_connection if connected.family == socket.AF_UNIX else loop.create_connection
-        tls = {} if dialer.tls is None else {"ssl": dialer.tls, "server_hostname": dialer.server_name}
+        tls, name = dialer.tls, dialer.server_name
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
-                await connect(lambda: connection, sock=connected, **tls)
+                if connected.family == socket.AF_UNIX:
+                    await loop.create_unix_connection(lambda: connection, sock=connected, ssl=tls, server_hostname=name)
+                else:
+                    await loop.create_connection(lambda: connection, sock=connected, ssl=tls, server_hostname=name)
         except OSError as error:
             connected.close()
             raise failure(dialer, error) from error
@@ -369,39 +232,3 @@ class AsyncTransport:
 async def _parts(connection: Connection, silence_s: float) -> AsyncIterator[bytes]:
     while part := await connection.read_stream(silence_s):
         yield part
-
-
-async def _dial(peer: Peer, deadline: float) -> tuple[Dialer, socket.socket]:
-    """Dial on a thread: names are looked up, and owners started, by calls that block."""
-    loop = asyncio.get_running_loop()
-    dialled: asyncio.Future[tuple[Dialer, socket.socket]] = loop.create_future()
-
-    def settle(made: tuple[Dialer, socket.socket] | None, error: BaseException | None) -> None:
-        if dialled.done():  # Whoever waited is gone.
-            if made is not None:
-                made[1].close()
-        elif error is not None:
-            dialled.set_exception(error)
-        elif made is not None:
-            dialled.set_result(made)
-
-    def work() -> None:
-        made: tuple[Dialer, socket.socket] | None = None
-        failed: Exception | None = None
-        try:
-            made = peer.dial(deadline)
-        except Exception as error:  # noqa: BLE001 - it is raised where the call was made
-            failed = error
-        try:
-            loop.call_soon_threadsafe(settle, made, failed)
-        except RuntimeError:  # The loop has ended meanwhile.
-            if made is not None:
-                made[1].close()
-
-    threading.Thread(target=work, name="penstock-dial", daemon=True).start()
-    try:
-        return await dialled
-    except asyncio.CancelledError:
-        if not dialled.cancel() and dialled.exception() is None:
-            dialled.result()[1].close()
-        raise

@@ -56,7 +56,18 @@ class AnswerReader:
     one they are kept, up to `ANSWER_BYTES_MAX`.
     """
 
-    __slots__ = ("_begun", "_body_bytes", "_fault", "_head_bytes", "_parser", "_parts", "_sink", "keep", "status", "whole")
+    __slots__ = (
+        "_begun",
+        "_body_bytes",
+        "_fault",
+        "_head_bytes",
+        "_parser",
+        "_parts",
+        "_sink",
+        "keep",
+        "status",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)

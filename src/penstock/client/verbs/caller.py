@@ -9,8 +9,8 @@ from penstock.client.errors import TransportError
 from penstock.client.transport.http1 import Answer
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from penstock.client.calls import Call, Recipient
     from penstock.client.transport.http1 import Outgoing

@@ -130,9 +130,7 @@ class Jobs:
             if found.state in FINISHED or time.monotonic() >= until:
                 return found
 
-    async def cancel(
-        self, job_id: str, *, request_id: str | None = None, timeout: float | None = None
-    ) -> JobView:
+    async def cancel(self, job_id: str, *, request_id: str | None = None, timeout: float | None = None) -> JobView:
         """Cancel a job, or ask the worker that runs it to stop; return the job as it is then."""
         return await self._change(job_id, "cancel", request_id, timeout)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.client.calls import Call
 from penstock.client.reading import reader, segment
-from penstock.wire.jobs.answers import OperationView
 from penstock.wire.jobs.answers import Operations as OperationList
+from penstock.wire.jobs.answers import OperationView
 
 if TYPE_CHECKING:
     from penstock.client.verbs.caller import Caller

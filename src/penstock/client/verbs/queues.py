@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Unpack
 from penstock.client.calls import Call
 from penstock.client.errors import QueueNotFound
 from penstock.client.reading import body, new_id, query, read_nothing, reader, segment
-from penstock.client.requests import JobFilter, QueueSettings
 from penstock.wire.jobs.answers import DeadGroups, DryRun, OperationView, QueuePage, QueueView
 
 if TYPE_CHECKING:
+    from penstock.client.requests import JobFilter, QueueSettings
     from penstock.client.verbs.caller import Caller
 
 _read_queue = reader(QueueView)
@@ -113,9 +113,7 @@ class Queues:
 
     async def dead_groups(self, name: str, *, timeout: float | None = None) -> DeadGroups:
         """Group the dead jobs of a queue by task and kind of failure."""
-        return await self._caller.perform(
-            Call("GET", f"/v1/queues/{segment(name)}/dead/groups", _read_groups), timeout
-        )
+        return await self._caller.perform(Call("GET", f"/v1/queues/{segment(name)}/dead/groups", _read_groups), timeout)
 
     async def _count(self, path: str, only: JobFilter, timeout: float | None) -> DryRun:
         call = Call("POST", path, _read_dry_run, body({**only, "dry_run": True}))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from penstock.client.calls import Call
 from penstock.client.errors import ScheduleNotFound
 from penstock.client.reading import body, query, read_nothing, reader, segment
-from penstock.client.requests import ScheduledJob
 from penstock.wire.jobs.answers import SchedulePage, ScheduleView
 
 if TYPE_CHECKING:
+    from penstock.client.requests import ScheduledJob
     from penstock.client.verbs.caller import Caller
 
 _read_schedule = reader(ScheduleView)
@@ -23,7 +23,7 @@ class Schedules:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
-    async def put(
+    async def put(  # noqa: PLR0913 - each is a part of the schedule
         self,
         name: str,
         queue: str,
