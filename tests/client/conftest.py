@@ -14,7 +14,7 @@ from tests.support.postgres_fixture import postgres_server
 
 __all__ = ["postgres_server"]
 
-KINDS = ["memory", "postgres-in-process", "http-sqlite", "http-postgres"]
+KINDS = ["memory", "sqlite", "sqlite-thread", "unix", "postgres-in-process", "http-sqlite", "http-postgres"]
 
 
 @pytest.fixture(scope="session")
@@ -39,22 +39,37 @@ def postgres_node(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -
         yield running
 
 
+@pytest.fixture(scope="session")
+def shared_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file that all tests share, with one client that keeps its owner from ending between two of them."""
+    path = tmp_path_factory.mktemp("embedded") / "jobs.db"
+    with Penstock.embedded(path) as keeper:
+        keeper.sync.queues.list()
+        yield path
+
+
 @pytest.fixture(params=KINDS)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A URL of each kind, for a test with names of its own."""
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Penstock:
+    """A client of each kind, for a test with names of its own."""
     kind: str = request.param
     if kind == "memory":
-        return "memory:"
+        return Penstock("memory:", timeout=20)
+    if kind == "sqlite":
+        return Penstock(f"sqlite:{request.getfixturevalue('shared_file')}", timeout=20)
+    if kind == "sqlite-thread":
+        return Penstock.embedded(tmp_path / "own.db", owner="thread", timeout=20)
+    if kind == "unix":
+        return Penstock(f"unix:{request.getfixturevalue('shared_file')}.sock", timeout=20)
     if kind == "http-sqlite":
-        return str(request.getfixturevalue("sqlite_server").url)
+        return Penstock(request.getfixturevalue("sqlite_server").url, timeout=20)
     node = request.getfixturevalue("postgres_node")
-    return str(node.url if kind == "http-postgres" else request.getfixturevalue("postgres_url"))
+    return Penstock(node.url if kind == "http-postgres" else request.getfixturevalue("postgres_url"), timeout=20)
 
 
 @pytest.fixture(params=["async", "sync"])
-async def app(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Any]:
+async def app(request: pytest.FixtureRequest, opened: Penstock) -> AsyncIterator[Any]:
     """A client by its async or its sync methods, both of which a test awaits."""
-    async with Penstock(url, timeout=20) as opened:
+    async with opened:
         yield face_of(opened, request.param)
 
 

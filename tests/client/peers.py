@@ -14,6 +14,10 @@ Script = Callable[[bytes, int], bytes | None]
 """Makes the answer to a request, given it and how many came before it; None closes the connection instead."""
 
 
+class LastBytes(bytes):
+    """What is sent before the connection is closed."""
+
+
 def answer(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
@@ -84,6 +88,8 @@ class ScriptedServer:
                 if made is None:
                     return
                 connection.sendall(made)
+                if isinstance(made, LastBytes):
+                    return
             self.ended.release()
 
 

@@ -16,7 +16,7 @@ from penstock import Penstock, errors
 from penstock.client import calls, tokens
 from penstock.client.transport import asynchronous, blocking, http1
 from tests.client.faces import face_of
-from tests.client.peers import ScriptedServer, answer, problem
+from tests.client.peers import LastBytes, ScriptedServer, answer, problem
 
 QUEUE = (
     b'{"name":"mail","paused":false,"revision":1,"created_at_ms":1,"settings":{},'
@@ -125,14 +125,7 @@ async def test_an_answer_may_have_a_bounded_size(face: str, monkeypatch: pytest.
 
 async def test_a_cut_answer_is_asked_for_again(face: str) -> None:
     whole = answer(QUEUE)
-
-    def cut(_: bytes, count: int) -> bytes | None:
-        if count == 0:
-            threading.Thread(target=server.hang_up).start()
-            return whole[:-10]
-        return whole
-
-    with ScriptedServer(cut) as server:
+    with ScriptedServer(lambda _, count: LastBytes(whole[:-10]) if count == 0 else whole) as server:
         async with Penstock(server.url, timeout=LONG_S) as app:
             assert (await face_of(app, face).queues.get("mail")).name == "mail"
 
@@ -444,8 +437,7 @@ def _event(seq: int, kind: str = "progress") -> bytes:
 async def test_events_go_on_after_the_last_one_seen(face: str) -> None:
     def script(request: bytes, count: int) -> bytes:
         if count == 0:
-            threading.Thread(target=server.hang_up).start()
-            return STREAM + chunk(_event(1) + b": keep-alive\n\n" + _event(2)[:20])
+            return LastBytes(STREAM + chunk(_event(1) + b": keep-alive\n\n" + _event(2)[:20]))
         assert b"after=1 " in request
         return STREAM + chunk(_event(2)) + chunk(_event(3) + b'event: end\ndata: {"state":"succeeded"}\n\n')
 

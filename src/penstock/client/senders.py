@@ -65,12 +65,16 @@ class PeerSenders:
         self._closed = True
         if self._sync is not None:
             self._sync.close()
+        self._peer.close()
 
     async def aclose(self) -> None:
         """Close the connections of sync code and of this event loop."""
-        self.close()
+        self._closed = True
         if self._async is not None:
             await self._async.close()
+            await self._async.on_thread(self.close)
+        else:
+            self.close()
 
 
 class ProcessSenders:

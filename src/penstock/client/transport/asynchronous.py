@@ -16,7 +16,7 @@ from penstock.client.transport.async_connection import Connection, dial
 from penstock.client.transport.dialing import failure
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from penstock.client.transport.http1 import Answer, Outgoing
     from penstock.client.transport.peer import Peer
@@ -211,6 +211,10 @@ class AsyncTransport:
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
+
+    async def on_thread(self, work: Callable[[], None]) -> None:
+        """Do what may block."""
+        await asyncio.to_thread(work)
 
     async def close(self) -> None:
         """Close the connections of this event loop."""

@@ -44,6 +44,9 @@ class Dialer(Protocol):
         address, until its caller's deadline. Any other `PenstockError` is final and reaches the caller as it is.
         """
 
+    def close(self) -> None:
+        """Let go of what the dialer holds besides the connections that it has returned. It may block."""
+
 
 class TcpDialer:
     """Connects to a host and port; names with several addresses are tried one after the other."""
@@ -69,6 +72,9 @@ class TcpDialer:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.settimeout(None)
         return connected
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
 
 
 class UnixDialer:
@@ -96,6 +102,9 @@ class UnixDialer:
             connecting.settimeout(None)
             undo.pop_all()
         return connecting
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
 
 
 def _seconds_left(deadline: float, most: float) -> float:

@@ -67,3 +67,8 @@ class Peer:
                 if time.monotonic() >= deadline:
                     break
         raise ConnectionFailed(" ".join(faults))
+
+    def close(self) -> None:
+        """Let go of what the dialers hold. It may block."""
+        for dialer in self._dialers:
+            dialer.close()
