@@ -100,9 +100,11 @@ class AnswerReader:
         except httptools.HttpParserError as error:
             self.keep = False
             raise AnswerInvalid(self._fault or f"The answer is not HTTP: {error}.") from None
-        if not self.status and self._head_bytes + len(data) > HEAD_BYTES_MAX:
-            self.keep = False
-            raise AnswerInvalid("The head of the answer is too large.")
+        if not self.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.keep = False
+                raise AnswerInvalid("The head of the answer is too large.")
 
     def answer(self) -> Answer:
         """Return the answer, which is whole."""
@@ -111,11 +113,6 @@ class AnswerReader:
         return Answer(self.status, parts[0] if len(parts) == 1 else b"".join(parts))
 
     # -- what httptools calls ---------------------------------------------------------------------
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > HEAD_BYTES_MAX:
-            self._stop("The head of the answer is too large.")
 
     def on_headers_complete(self) -> None:
         status: int = self._parser.get_status_code()
