@@ -189,6 +189,7 @@ async def test_reads(losing: Losing, name: str) -> None:
 
 @campaign
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_as_many_jobs_as_calls_although_their_answers_are_lost(
     proxy: CuttingProxy, name: str, record_property: Callable[[str, object], None]
 ) -> None:

@@ -77,7 +77,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     tasks: list[str] | None
     kind: Literal["stream", "poll"]
     credit: int
-    running: int
+    running: int | None
     since_ms: int
     seen_at_ms: int
 
