@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from benchmarks.cli.batches import bench_batches
+from benchmarks.cli.client import bench_client
 from benchmarks.cli.flood import bench_flood
 from benchmarks.cli.jobs import bench_jobs
 from benchmarks.cli.peers import bench_peers
@@ -20,6 +21,7 @@ app = App(
     help="Measure the stores and the server. Every figure is from one run on this machine: read it as a ratio.",
 )
 app.command(bench_batches, name="batches")
+app.command(bench_client, name="client")
 app.command(bench_flood, name="flood")
 app.command(bench_jobs, name="jobs")
 app.command(bench_peers, name="peers")

@@ -116,9 +116,8 @@ async def test_workers_come_in_pages(jobs: Jobs) -> None:
         await jobs.workers.page(limit=501)
 
 
-async def test_only_so_many_polling_workers_are_remembered(store: Store, clock: ManualClock, ids: CountedIds) -> None:
-    limits = JobLimits(polls_listed_max=3)
-    jobs = Engine(store, clock=clock, ids=ids, limits=Limits(), job_limits=limits).jobs
+async def test_only_so_many_polling_workers_are_remembered(home: Home) -> None:
+    jobs = (await home.engine(job_limits=JobLimits(polls_listed_max=3))).jobs
     for number in range(5):
         await poll(jobs, worker=f"w{number}")
     assert await names(jobs) == ["w2", "w3", "w4"]

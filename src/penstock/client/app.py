@@ -1,0 +1,150 @@
+"""`Penstock`: one object for the job API, wherever the jobs are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Literal, Self
+
+from penstock.client.errors import NotTrusted, UrlInvalid, WrongThread
+from penstock.client.senders import PeerSenders, ProcessSenders
+from penstock.client.tokens import Token
+from penstock.client.transport.dialing import CONNECT_S
+from penstock.client.transport.peer import Peer
+from penstock.client.urls import dialers, read_url
+from penstock.client.verbs.caller import Caller as AsyncCaller
+from penstock.client.verbs.face import AsyncFace
+
+if TYPE_CHECKING:
+    import ssl
+
+    from penstock.client.senders import Senders
+    from penstock.client.sync.caller import SyncSender
+    from penstock.client.sync.face import SyncFace
+
+TIMEOUT_S = 30.0
+"""Within which time a call is answered, repeats included, unless the caller says otherwise."""
+
+
+class Penstock(AsyncFace):
+    """A client of the job API, by URL. It opens what it needs on first use.
+
+    | URL | what it talks to |
+    |---|---|
+    | `http://…`, `https://…`, `unix:/path.sock` | a server; several addresses of one service with commas between them |
+    | `sqlite:jobs.db` | the process that owns the file, which is started where there is none |
+    | `postgresql://…` | the database, by an engine in this process |
+    | `memory:` | an engine in this process, which forgets everything when it ends |
+
+    Async code uses `app.jobs`, `app.queues` and so on from any event loop; other code uses `app.sync.jobs` and so on
+    from any thread. All may be used at once, and after a fork; only `memory:` stays with its process.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = TIMEOUT_S,
+        connect_timeout: float = CONNECT_S,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        owner: Literal["process", "thread"] = "process",
+        start: bool = True,
+    ) -> None:
+        target = read_url(url)
+        self._shown = target.shown
+        self._senders: Senders
+        if target.kind == "process":
+            self._senders = ProcessSenders(target.url)
+        elif target.kind == "server":
+            ways = dialers(target.url, lambda: _tls(ca_file), connect_timeout)
+            self._senders = PeerSenders(Peer(ways, Token(token, token_file)))
+        else:
+            from penstock.client.embedded.opening import owner_dialer  # noqa: PLC0415 - only who needs it loads it
+
+            self._senders = PeerSenders(Peer([owner_dialer(target.url, owner=owner, start=start)], Token()))
+        self._timeout_s = timeout
+        self._sync: SyncFace | None = None
+        super().__init__(AsyncCaller(self._senders.open_async, timeout))
+
+    @classmethod
+    def embedded(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        owner: Literal["process", "thread"] = "process",
+        start: bool = True,
+        timeout: float = TIMEOUT_S,
+    ) -> Self:
+        """Share the SQLite file at `path` with other processes: the same as `sqlite:PATH`.
+
+        With `owner="thread"` a thread of this process owns the file where no other process does; with `start=False`
+        somebody else has to own it.
+        """
+        return cls(f"sqlite:{os.fspath(path)}", owner=owner, start=start, timeout=timeout)
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """Use `PENSTOCK_URL`, and as token `PENSTOCK_TOKEN` or what is in the file `PENSTOCK_TOKEN_FILE`."""
+        url = os.environ.get("PENSTOCK_URL")
+        if not url:
+            raise UrlInvalid("The environment variable PENSTOCK_URL is not set.")
+        token = os.environ.get("PENSTOCK_TOKEN") or None
+        return cls(url, token=token, token_file=os.environ.get("PENSTOCK_TOKEN_FILE") or None)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._shown!r})"
+
+    @property
+    def sync(self) -> SyncFace:
+        """The same verbs for code without an event loop. They raise `WrongThread` on a thread where one runs."""
+        if self._sync is None:
+            from penstock.client.sync.caller import Caller  # noqa: PLC0415 - only who needs it loads it
+            from penstock.client.sync.face import SyncFace  # noqa: PLC0415
+
+            self._sync = SyncFace(Caller(self._open_sync, self._timeout_s))
+        return self._sync
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what sync code used, and an engine in this process. What an event loop used ends with the loop."""
+        self._senders.close()
+
+    async def aclose(self) -> None:
+        """Close everything that this event loop and sync code used."""
+        await self._senders.aclose()
+
+    def _open_sync(self) -> SyncSender:
+        refuse_on_loop()
+        return self._senders.open_sync()
+
+
+def refuse_on_loop() -> None:
+    """Raise `WrongThread` where an event loop runs."""
+    events = sys.modules.get("asyncio.events")
+    if events is not None and events._get_running_loop() is not None:  # noqa: SLF001 - what libraries use for this
+        raise WrongThread(
+            "app.sync would block the event loop that runs on this thread. Await the async method instead."
+        )
+
+
+def _tls(ca_file: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """Return what checks a server's certificate, against the system's authorities or those of a file."""
+    import ssl  # noqa: PLC0415 - only who needs it loads it
+
+    try:
+        return ssl.create_default_context(cafile=None if ca_file is None else os.fspath(ca_file))
+    except OSError as error:
+        raise NotTrusted(f"The authorities in {ca_file} cannot be read: {error}.") from None

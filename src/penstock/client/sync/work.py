@@ -1,0 +1,239 @@
+# Made of penstock/client/verbs by scripts/make_sync.py. Change that, and run the script.
+"""What workers do: take offers, report on them, publish events."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from penstock.client.calls import Call
+from penstock.client.errors import LeaseLost, error_of
+from penstock.client.reading import Line, Lines, body, decoder, new_id, reader, segment
+from penstock.client.transport.http1 import Outgoing
+from penstock.wire.jobs.answers import (
+    CreditView,
+    EventView,
+    OffersView,
+    ReportEntry,
+    ReportsAnswer,
+    ReportView,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.client.requests import Report
+    from penstock.client.sync.caller import Caller
+    from penstock.wire.jobs.answers import StreamLine
+
+LEASE_LOST = "urn:penstock:problem:lease-lost"
+NDJSON = "accept: application/x-ndjson\r\n"
+
+_read_offers = reader(OffersView)
+_read_credit = reader(CreditView)
+_read_report = reader(ReportView)
+_read_event = reader(EventView)
+_read_line = decoder(Line)
+_decode_report = msgspec.json.Decoder(ReportView).decode
+_decode_reports = msgspec.json.Decoder(ReportsAnswer).decode
+
+
+class Work:
+    """The verbs of workers. A lease is named by the token of its offer."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def dequeue(
+        self,
+        queues: Sequence[str],
+        *,
+        count: int = 1,
+        wait: float = 0.0,
+        worker: str | None = None,
+        tasks: Sequence[str] | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> OffersView:
+        """Return offers of up to `count` jobs, after waiting up to `wait` seconds for the first.
+
+        If the answer is lost, the same offers are asked for again.
+        """
+        given = {
+            "queues": list(queues),
+            "count": count,
+            "worker": worker,
+            "tasks": tasks,
+            "request_id": request_id or new_id(),
+        }
+
+        def request(left_s: float) -> Outgoing:
+            return Outgoing("POST", "/v1/dequeue", body({**given, "wait_ms": int(left_s * 1_000)}))
+
+        call = Call("POST", "/v1/dequeue", _read_offers, request(wait).body)
+        return self._caller.perform(call.waiting(wait, request), timeout)
+
+    def stream(
+        self,
+        queues: Sequence[str],
+        *,
+        credit: int = 1,
+        worker: str | None = None,
+        tasks: Sequence[str] | None = None,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> OfferStream:
+        """Return a stream of offers, to be opened with `async with`. Its worker has up to `credit` jobs at a time."""
+        given = {
+            "queues": list(queues),
+            "count": credit,
+            "worker": worker,
+            "tasks": tasks,
+            "request_id": request_id or new_id(),
+        }
+        return OfferStream(self._caller, given, timeout)
+
+    def accept(self, token: str, *, timeout: float | None = None) -> ReportView:
+        """Begin the attempt that was offered; raises `LeaseLost` if the offer has lapsed."""
+        return self._report(token, "accept", {}, timeout)
+
+    def heartbeat(self, token: str, *, timeout: float | None = None) -> ReportView:
+        """Extend the lease; `cancel` in the answer asks the worker to stop."""
+        return self._report(token, "heartbeat", {}, timeout)
+
+    def complete(
+        self,
+        token: str,
+        result: Any = None,  # noqa: ANN401 - any JSON
+        *,
+        timeout: float | None = None,
+    ) -> ReportView:
+        """End the attempt with a result."""
+        return self._report(token, "complete", {"result": result}, timeout)
+
+    def fail(
+        self,
+        token: str,
+        kind: str,
+        message: str | None = None,
+        *,
+        details: str | None = None,
+        permanent: bool | None = None,
+        retry_after_ms: int | None = None,
+        timeout: float | None = None,
+    ) -> ReportView:
+        """End the attempt with a failure."""
+        given = {
+            "kind": kind,
+            "message": message,
+            "details": details,
+            "permanent": permanent,
+            "retry_after_ms": retry_after_ms,
+        }
+        return self._report(token, "fail", given, timeout)
+
+    def snooze(self, token: str, delay_ms: int, *, timeout: float | None = None) -> ReportView:
+        """Put the job off, at no cost of an attempt."""
+        return self._report(token, "snooze", {"delay_ms": delay_ms}, timeout)
+
+    def release(self, token: str, *, timeout: float | None = None) -> ReportView | None:
+        """Give the job back, at no cost of an attempt; None if a try whose answer was lost has given it back."""
+        path = f"/v1/leases/{segment(token)}/release"
+        call = Call("POST", path, _read_release, done_on_repeat=(LeaseLost,))
+        return self._caller.perform(call, timeout)
+
+    def report(self, reports: Sequence[Report], *, timeout: float | None = None) -> list[ReportEntry]:
+        """Make up to 500 reports, each in its own right, and return what became of each, in order."""
+        releases = {place for place, report in enumerate(reports) if report.get("do") == "release"}
+
+        def read(answer: bytes, repeated: bool) -> list[ReportEntry]:  # noqa: FBT001 - as `Call.read` takes it
+            entries = _decode_reports(answer).results
+            return [
+                ReportEntry(status=200) if repeated and place in releases and _is_lost(entry) else entry
+                for place, entry in enumerate(entries)
+            ]
+
+        call = Call("POST", "/v1/leases", read, body({"reports": list(reports)}))
+        return self._caller.perform(call, timeout)
+
+    def publish(
+        self,
+        job_id: str,
+        token: str,
+        kind: str,
+        data: Any = None,  # noqa: ANN401 - any JSON
+        *,
+        request_id: str | None = None,
+        timeout: float | None = None,
+    ) -> EventView:
+        """Publish an event of the attempt that runs under a lease."""
+        given = body({"token": token, "kind": kind, "data": data, "request_id": request_id or new_id()})
+        call = Call("POST", f"/v1/jobs/{segment(job_id)}/events", _read_event, given)
+        return self._caller.perform(call, timeout)
+
+    def _report(self, token: str, verb: str, given: dict[str, Any], timeout: float | None) -> ReportView:
+        sent = body(given) if given else b""
+        call = Call("POST", f"/v1/leases/{segment(token)}/{verb}", _read_report, sent)
+        return self._caller.perform(call, timeout)
+
+
+class OfferStream:
+    """A stream of offers, opened anew under the same request id whenever it breaks, falls silent or is ended.
+
+    Its lines are offers, and what the server says of the stream: its name, `held_back`, `drain`.
+    """
+
+    def __init__(self, caller: Caller, given: dict[str, Any], timeout: float | None) -> None:
+        self._caller = caller
+        self._given = given
+        self._timeout = timeout
+        self._open = ExitStack()
+        self.name: str | None = None
+        """What the server that has the stream calls it; None while it is not open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def __iter__(self) -> Iterator[StreamLine]:
+        return self._lines()
+
+    def add_credit(self, add: int, *, request_id: str | None = None, timeout: float | None = None) -> CreditView:
+        """Change how many jobs the worker may have at a time; 0 says only that the worker is alive."""
+        if self.name is None:
+            raise RuntimeError("The stream is not open.")
+        given = body({"add": add, "request_id": request_id or new_id()})
+        call = Call("POST", f"/v1/dequeue/{segment(self.name)}/credit", _read_credit, given)
+        return self._caller.perform(call, timeout)
+
+    def _request(self) -> Outgoing:
+        return Outgoing("POST", "/v1/dequeue", body(self._given), NDJSON)
+
+    def _lines(self) -> Iterator[StreamLine]:
+        lines = Lines()
+        parts = self._open.enter_context(closing(self._caller.follow(self._request, self._timeout)))
+        for part in parts:
+            if part is None:
+                lines, self.name = Lines(), None
+                continue
+            for text in lines.feed(part):
+                if not text:
+                    continue
+                line = _read_line(text)
+                if line.problem is not None:
+                    raise error_of(line.problem)
+                if line.stream is not None:
+                    self.name = line.stream
+                yield line
+
+
+def _read_release(answer: bytes, repeated: bool) -> ReportView | None:  # noqa: FBT001 - as `Call.read` takes it
+    return _decode_report(answer) if answer or not repeated else None
+
+
+def _is_lost(entry: ReportEntry) -> bool:
+    return entry.problem is not None and entry.problem.type == LEASE_LOST

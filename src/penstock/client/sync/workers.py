@@ -1,0 +1,34 @@
+# Made of penstock/client/verbs by scripts/make_sync.py. Change that, and run the script.
+"""The list of workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.client.answers import WorkerPage
+from penstock.client.calls import Call
+from penstock.client.reading import query, reader
+
+if TYPE_CHECKING:
+    from penstock.client.sync.caller import Caller
+
+_read_page = reader(WorkerPage)
+
+
+class Workers:
+    """Workers that have a stream open, or have polled lately."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def list(
+        self,
+        *,
+        queue: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> WorkerPage:
+        """Return a page of workers, of one queue or of all."""
+        asked = query({"queue": queue, "after": after, "limit": limit})
+        return self._caller.perform(Call("GET", f"/v1/workers{asked}", _read_page), timeout)
