@@ -70,4 +70,4 @@ async def test_the_same_process_does_not_open_a_store_twice(open_store: OpenStor
 
 def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="No such file"):
-        Owner(str(tmp_path / "missing" / "penstock.db"))
+        Owner.take(str(tmp_path / "missing" / "penstock.db"))
