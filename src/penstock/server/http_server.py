@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -11,7 +13,6 @@ import uvicorn
 from penstock.server.fast_path import fast_path
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Generator
 
     from uvicorn._types import ASGI3Application
@@ -32,7 +33,8 @@ _BACKLOG = 2048
 class HttpServer(uvicorn.Server):
     """Serves an endpoint by the fast path, and an application with all the rest, until `stop`.
 
-    `ready` is called once connections are accepted, `stopping` before those that are idle are closed.
+    `ready` is called once connections are accepted, `stopping` before those that are idle are closed. Every answer has
+    the `headers`.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class HttpServer(uvicorn.Server):
         ready: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         tls: tuple[str, str] | None = None,
+        headers: list[tuple[str, str]] | None = None,
     ) -> None:
         certificate, key = tls or (None, None)
         super().__init__(
@@ -63,6 +66,7 @@ class HttpServer(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE_S,
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
+                headers=headers,
             )
         )
         self._ready = ready
@@ -78,9 +82,29 @@ class HttpServer(uvicorn.Server):
         """Leave signals to the process, which turns them into `stop`."""
         yield
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self.server_state.connections)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if sockets and sockets[0].family == socket.AF_UNIX:
+            await self._listen_locally(sockets[0])
+        else:
+            await super().startup(sockets)
         self._ready()
+
+    async def _listen_locally(self, listener: socket.socket) -> None:
+        """Do what uvicorn does, which takes a Unix socket for one of TCP."""
+        protocol = functools.partial(
+            self.config.http_protocol_class,  # type: ignore[arg-type]  # Of these, all take what follows.
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        loop = asyncio.get_running_loop()
+        self.servers = [await loop.create_unix_server(protocol, sock=listener, backlog=_BACKLOG)]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
+import asyncio
+import contextlib
+import logging
 import resource
-import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import structlog
 
 from penstock.domain.clock import ManualClock, SystemClock
 from penstock.domain.ids import RandomIds
@@ -19,7 +18,6 @@ from penstock.server.access import Access
 from penstock.server.admission import LINGERING_MAX, Admission
 from penstock.server.app import App, Monitors
 from penstock.server.browser_guard import BrowserGuard
-from penstock.server.config import StartFailure
 from penstock.server.counters import RequestCounters
 from penstock.server.declared_queues import make_declared_queues
 from penstock.server.exchange import ConnectionLimits
@@ -29,19 +27,24 @@ from penstock.server.jobs.access import Access as JobAccess
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.tracing import Tracing
+from penstock.server.listening import cannot_listen, listen, listen_locally, url_of
 from penstock.server.metrics import Metrics
+from penstock.server.owner import HEADER as OWNER_HEADER
+from penstock.server.owner import KEPT_S, OwnerRole
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
+from penstock.server.unix_sockets import Peers, UnixListener
 from penstock.store.opening import open_store
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
     from penstock.store.port import Store
 
-_log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 _OTHER_FILES = 128 + LINGERING_MAX
 """How many files a process needs for its store, its log, and connections that it refuses."""
@@ -50,21 +53,40 @@ _OTHER_FILES = 128 + LINGERING_MAX
 class Service:
     """One run of a server, on the event loop that `run` is called on. It leaves the process as it is.
 
-    `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too.
+    `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too. On a
+    Unix socket it owns its SQLite file in the `role` that is given, or in one of its own.
     """
 
-    def __init__(self, config: ServerConfig, ready: Callable[[str], None], *, shared_port: bool = False) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        ready: Callable[[str], None],
+        *,
+        shared_port: bool = False,
+        role: OwnerRole | None = None,
+    ) -> None:
+        self._role = role
         self._shared_port = shared_port
         self._config = config
         self._announce = ready
         self._server: HttpServer | None = None
         self._stopped = False
+        self._watch: asyncio.Task[None] | None = None
         self.clock = _clock(config)
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `StartFailure` or a `PenstockError` about the store if it cannot start."""
         self._config.check()
-        with listen(self._config, shared=self._shared_port) as listener:
+        if self._config.socket is not None and self._role is None:
+            self._role = OwnerRole.of_server(self._config.store, self._config.socket)
+        with contextlib.ExitStack() as stack:
+            if self._role is not None:
+                # For when the store is not opened at all; if it is, it has released the file by then.
+                stack.callback(self._role.owner.release)
+            if self._config.socket is not None:
+                listener = stack.enter_context(listen_locally(self._config, self._config.socket))
+            else:
+                listener = stack.enter_context(listen(self._config, shared=self._shared_port))
             limits = _limits(self._config)
             store = await open_store(self._config.store, clock=self.clock, ids=RandomIds(), limits=limits)
             try:
@@ -78,7 +100,7 @@ class Service:
         if self._server is not None:
             self._server.stop()
 
-    async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket) -> None:
+    async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket | UnixListener) -> None:
         config = self._config
         ids = RandomIds()
         job_limits = _job_limits(config)
@@ -113,8 +135,9 @@ class Service:
                 access=JobAccess(config.tokens, required=config.guarded),
                 counters=job_counters,
                 tracing=Tracing.of_process(),
+                more=() if self._role is None else self._role.routes(),
             )
-            url = _url(config, listener)
+            url = url_of(config, listener)
             fast = FastFront(endpoint, jobs)
             admission = Admission(
                 guard=_guard(config),
@@ -122,25 +145,42 @@ class Service:
                 connections_max=_connections_max(config),
                 authenticate=fast.recognise if config.guarded else None,
                 refuse=fast.refuse,
+                peers=None if config.socket is None else Peers(None if self._role is None else self._role.owner.path),
             )
             self._server = HttpServer(
                 fast.answer,
                 Front(app, JobApp(jobs, body_bytes_max=job_limits.request_bytes_max)),
                 begin=fast.begin,
-                limits=ConnectionLimits(patience_s=config.client_timeout_s),
+                limits=ConnectionLimits(patience_s=_patience_s(config, self._role)),
                 admission=admission,
-                ready=lambda: self._announce(url),
-                stopping=engine.end_waits,
+                ready=lambda: self._note_ready(listener, url),
+                stopping=lambda: _note_stopping(engine, listener),
                 tls=_tls(config),
+                headers=[] if self._role is None else [(OWNER_HEADER, str(self._role.owner.number))],
             )
             if self._stopped:
                 return
             try:
-                await self._server.serve(sockets=[listener])
+                await self._server.serve(sockets=[listener.socket if isinstance(listener, UnixListener) else listener])
             except OSError as error:
                 if self._server.started:
                     raise
-                raise _cannot_listen(config, error) from None
+                raise cannot_listen(config, error) from None
+            finally:
+                if self._watch is not None:
+                    self._watch.cancel()
+        if self._role is not None and self._role.failure is not None:
+            raise self._role.failure
+
+    def _note_ready(self, listener: socket.socket | UnixListener, url: str) -> None:
+        if isinstance(listener, UnixListener):
+            listener.publish()
+        if self._role is not None:
+            assert self._server is not None
+            server = self._server
+            self._role.owner.note_ready()
+            self._watch = asyncio.create_task(self._role.watch(lambda: server.connections, self.stop))
+        self._announce(url)
 
 
 def _access(config: ServerConfig, engine: Engine) -> Access | None:
@@ -167,7 +207,7 @@ def _connections_max(config: ServerConfig) -> int:
     if files == resource.RLIM_INFINITY or files - _OTHER_FILES >= config.connections_max:
         return config.connections_max
     allowed = max(1, files - _OTHER_FILES)
-    _log.warning("fewer connections than configured, because of the limit of open files", connections=allowed)
+    _log.warning("Fewer connections than configured, because of the limit of open files: %d", allowed)
     return allowed
 
 
@@ -192,34 +232,14 @@ def _limits(config: ServerConfig) -> Limits:
     )
 
 
-def listen(config: ServerConfig, *, shared: bool) -> socket.socket:
-    """Take the port, before anything is done that would be in vain without it; or share it with other workers."""
-    family, address = config.addresses()[0]
-    listener = socket.socket(family)
-    try:
-        if shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(config, error) from None
-    return listener
+def _patience_s(config: ServerConfig, role: OwnerRole | None) -> float:
+    return KEPT_S if role is not None and role.keeps_connections else config.client_timeout_s
 
 
-def _cannot_listen(config: ServerConfig, error: OSError) -> StartFailure:
-    if error.errno == errno.EADDRINUSE:
-        return StartFailure(
-            f"Port {config.port} on {config.host} is in use by another process. "
-            "Choose another with --port, or any free one with --port 0."
-        )
-    return StartFailure(f"Cannot listen on {config.host} port {config.port}: {error.strerror}.")
-
-
-def _url(config: ServerConfig, listener: socket.socket) -> str:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"{config.scheme}://{host}:{listener.getsockname()[1]}"
+def _note_stopping(engine: Engine, listener: socket.socket | UnixListener) -> None:
+    if isinstance(listener, UnixListener):
+        listener.retract()
+    engine.end_waits()
 
 
 def _tls(config: ServerConfig) -> tuple[str, str] | None:

@@ -62,6 +62,12 @@ async def open_store(
     return await SqliteStore.open(path, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
 
 
+def sqlite_file(url: str) -> str | None:
+    """Return the path of the file that `sqlite:PATH` names, making its folder; None if the URL names another store."""
+    scheme, _, rest = url.partition(":")
+    return _file_path(rest) if scheme == "sqlite" and rest else None
+
+
 def _file_path(rest: str) -> str:
     """Make the folder of a database file, and give the file's path; `sqlite:///PATH` is understood too."""
     if rest.startswith("///"):

@@ -28,7 +28,7 @@ from penstock.wire.jobs.problems import NOT_ALLOWED, NOT_FOUND, make_problem, pr
 from penstock.wire.jobs.tokens import LeaseTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from penstock.domain.ids import IdSource
     from penstock.engine.jobs.jobs import Jobs
@@ -49,8 +49,9 @@ def job_endpoint(
     access: Access | None = None,
     counters: JobCounters | None = None,
     tracing: Tracing | None = None,
+    more: Iterable[Route] = (),
 ) -> Endpoint:
-    """Make the endpoint with all routes. `secret` signs lease tokens and cursors."""
+    """Make the endpoint with all routes, and `more` of this server's own. `secret` signs lease tokens and cursors."""
     observer = Observer(jobs.looking, counters, tracing)
     cursors = Cursors(secret)
     return Endpoint(
@@ -61,6 +62,7 @@ def job_endpoint(
             *QueueRoutes(jobs).routes(),
             *OperationRoutes(jobs, cursors).routes(),
             *ScheduleRoutes(jobs).routes(),
+            *more,
         ],
         access=access,
         ids=ids,

@@ -63,19 +63,20 @@ def canonical_path(path: str) -> str:
     return os.path.realpath(path)
 
 
-def mode_of(path: str) -> int:
-    """Return the permissions of a database file, which its lock and socket have too; private if it does not exist."""
+def sharing_of(path: str) -> tuple[int, int | None]:
+    """Return the mode and the group of a database file, which its lock and socket have too; private if there is none."""
     try:
-        return stat.S_IMODE(Path(path).stat().st_mode)
+        found = Path(path).stat()
     except FileNotFoundError:
-        return PRIVATE
+        return PRIVATE, None
+    return stat.S_IMODE(found.st_mode), found.st_gid
 
 
 def open_lock(path: str) -> int:
     """Open the lock file of a database, making it if it is missing; raise `StoreUnavailable` if that cannot be."""
     name = lock_path(path)
     try:
-        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_of(path))
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, sharing_of(path)[0])
     except OSError as error:
         raise StoreUnavailable(f"The store {path} cannot be opened: {error.strerror} ({name}).") from error
 
@@ -128,9 +129,10 @@ class Owner:
         return cls(path, lock)
 
     def prepare(self, *, socket: str) -> None:
-        """Let the next opening of the store use this ownership. Refuses file systems that processes cannot share."""
-        check_file_system(self.path, file_system_type(str(Path(self.path).parent)))
-        self._record = msgspec.structs.replace(self._record, socket=socket)
+        """Let the next opening of the store use this ownership, to share the file through a socket."""
+        beside = os.path.dirname(socket) == os.path.dirname(self.path)
+        # The folder may have another name for a client, in a container for example.
+        self._record = msgspec.structs.replace(self._record, socket=os.path.basename(socket) if beside else socket)
         _prepared[self.path] = self
 
     @classmethod
@@ -146,6 +148,8 @@ class Owner:
 
     def _claim(self) -> None:
         assert self._lock is not None
+        if self._record.socket is not None:
+            check_file_system(self.path, file_system_type(os.path.dirname(self.path)))
         last = read_record(self._lock)
         if last is not None and last.boot != self._record.boot and age_s(self._lock) < STALE_S:
             raise StoreInUse(
