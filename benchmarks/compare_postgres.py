@@ -59,8 +59,7 @@ def some_server(dsn: str | None) -> Iterator[str | None]:
 async def compare_postgres(extent: Extent, dsn: str, narrator: Narrator) -> list[Section]:
     """Measure in a database of its own on this server, which is dropped afterwards."""
     async with scratch_database(dsn) as database, AsyncExitStack() as opened:
-        store, _ = await open_timed(database)
-        opened.push_async_callback(store.close)
+        store, _ = await opened.enter_async_context(open_timed(database))
         queue = await ScratchQueues().make(store, "lifecycle")
         pgmq = await opened.enter_async_context(PgmqQueue(database))
         contestants: dict[str, dict[int, Load]] = {

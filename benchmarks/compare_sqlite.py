@@ -58,22 +58,16 @@ async def compare_sqlite(extent: Extent, folder: Path, narrator: Narrator) -> li
 async def _waiting(extent: Extent, messages: int, path: Path, narrator: Narrator) -> AsyncIterator[tuple[Loads, float]]:
     """Fill a queue in a new store and open that again; give the work on it, and the milliseconds that opening took."""
     url = f"sqlite:{path}"
-    store, _ = await open_timed(url)
-    try:
+    async with open_timed(url) as (store, _):
         queue = await ScratchQueues().make(store, "waiting")
         loads = {batch: QueueLoad(store, queue, workload) for batch, workload in extent.workloads().items()}
         with narrator.counting(f"Filling a queue with {messages:,} messages", messages) as stored:
             await next(iter(loads.values())).fill(messages, stored)
-    finally:
-        await store.close()
-    store, open_ms = await open_timed(url)
-    try:
+    async with open_timed(url) as (store, open_ms):
         loads = {batch: load.on(store) for batch, load in loads.items()}
         for load in loads.values():
             await load.lifecycle(Budget(seconds=_WARM_UP_SECONDS))
         yield loads, open_ms
-    finally:
-        await store.close()
 
 
 async def _beside_the_log(extent: Extent, folder: Path, loads: Loads) -> Section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from benchmarks.rounds import Ratio, Trial, ratio, take_turns
 from benchmarks.scratch import ScratchQueues, folder_of, refuse_foreign_queues, temporary_folder, without_password
 from benchmarks.timing import Budget, Rate
 from benchmarks.workload import Phases, QueueLoad, Workload
-from penstock.store.opening import open_store
+from penstock.engine import Engine
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from benchmarks.progress import Narrator
@@ -71,11 +73,12 @@ async def run_store(url: str | None, plan: Plan, narrator: Narrator) -> StoreRep
         return await _StoreRun(url, plan, folder, narrator).report()
 
 
-async def open_timed(url: str) -> tuple[Store, float]:
-    """Open a store, and say how many milliseconds that took."""
+@contextlib.asynccontextmanager
+async def open_timed(url: str) -> AsyncIterator[tuple[Store, float]]:
+    """Open a store without background work, and say how many milliseconds that took."""
     started_s = time.perf_counter()
-    store = await open_store(url)
-    return store, round((time.perf_counter() - started_s) * 1000, 1)
+    async with Engine.open(url, upkeep=False) as engine:
+        yield engine.store, round((time.perf_counter() - started_s) * 1000, 1)
 
 
 def utc_now() -> str:
@@ -91,14 +94,15 @@ class _Place:
     def __init__(self, url: str) -> None:
         self.url = url
         self._queues = ScratchQueues()
+        self._opened = contextlib.AsyncExitStack()
 
     async def open(self) -> float:
         """Open the store if it holds nobody else's queues, and say how many milliseconds that took."""
-        self.store, open_ms = await open_timed(self.url)
+        open_ms = await self._open_timed()
         try:
             await refuse_foreign_queues(self.store)
         except BaseException:
-            await self.store.close()
+            await self._opened.aclose()
             raise
         return open_ms
 
@@ -106,9 +110,8 @@ class _Place:
         """Open it once more, and say how long that took; None for a store that would not live through it."""
         if self.url == "memory:":
             return None
-        await self.store.close()
-        self.store, open_ms = await open_timed(self.url)
-        return open_ms
+        await self._opened.aclose()
+        return await self._open_timed()
 
     async def load(self, purpose: str, workload: Workload) -> QueueLoad:
         """Make a queue to work on."""
@@ -119,7 +122,11 @@ class _Place:
         try:
             return await self._queues.delete(self.store, sweep=sweep)
         finally:
-            await self.store.close()
+            await self._opened.aclose()
+
+    async def _open_timed(self) -> float:
+        self.store, open_ms = await self._opened.enter_async_context(open_timed(self.url))
+        return open_ms
 
 
 class _StoreRun:

@@ -170,8 +170,7 @@ async def _measure_stores(plan: JobsPlan, server: str | None, folder: Path, narr
     async with AsyncExitStack() as opened:
         contestants: dict[str, Contestant] = {}
         for name, url in (await empty_stores(server, folder, "alone", opened)).items():
-            store, _ = await open_timed(url)
-            opened.push_async_callback(store.close)
+            store, _ = await opened.enter_async_context(open_timed(url))
             for batch, how in STORE_SIZES.items():
                 queue, _ = await store.jobs.create_queue(f"bench-{batch}", JobQueueSettings())
                 callers = min(plan.connections, _STORE_CALLERS_MAX[batch])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +12,9 @@ import pytest
 from penstock.domain.clock import Clock
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import IdSource
+from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import Limits
+from penstock.engine import Engine
 from penstock.store.port import Store
 from penstock.store.postgres import PostgresStore
 from penstock.store.sqlite import SqliteStore
@@ -24,18 +27,30 @@ class Opener(Protocol):
 
     async def __call__(self, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints) -> Store: ...
 
+    async def url(self) -> str:
+        """Return the place's address, as `Engine.open` takes it."""
+
 
 Reopen = Callable[[], Awaitable[Store]]
 """Closes a store and opens it again, as a restart does."""
 
 
+class SqliteFile:
+    """Keeps a store in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def __call__(self, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints) -> Store:
+        return await SqliteStore.open(str(self._path), clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+
+    async def url(self) -> str:
+        return f"sqlite:{self._path}"
+
+
 def sqlite_at(path: Path) -> Opener:
     """Keep a store in a file."""
-
-    async def open_store(*, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints) -> Store:
-        return await SqliteStore.open(str(path), clock=clock, ids=ids, limits=limits, failpoints=failpoints)
-
-    return open_store
+    return SqliteFile(path)
 
 
 class PostgresDatabase:
@@ -52,10 +67,14 @@ class PostgresDatabase:
         self._name: str | None = None
 
     async def __call__(self, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints) -> Store:
+        dsn = await self.url()
+        return await PostgresStore.open(dsn, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+
+    async def url(self) -> str:
         if self._name is None:
             template = await self._template() if self._copied else "template1"
             self._name = self._server.create_database(template)
-        return await PostgresStore.open(self.dsn, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+        return self.dsn
 
     @property
     def dsn(self) -> str:
@@ -86,7 +105,7 @@ class Home:
         self._ids = ids
         self._limits = limits
         self._failpoints = failpoints
-        self._opened: list[Store] = []
+        self._opened = contextlib.AsyncExitStack()
 
     async def open(self, *, clock: Clock | None = None, failpoints: Failpoints | None = None) -> Store:
         """Open a store here, as the fixtures say or with a clock or failpoints of its own."""
@@ -96,13 +115,27 @@ class Home:
             limits=self._limits,
             failpoints=self._failpoints if failpoints is None else failpoints,
         )
-        self._opened.append(store)
+        self._opened.push_async_callback(store.close)
         return store
 
+    async def engine(
+        self, *, limits: Limits | None = None, job_limits: JobLimits | None = None, upkeep: bool = False
+    ) -> Engine:
+        """Open an engine here, as the fixtures say or under limits of its own."""
+        opened = Engine.open(
+            await self._opener.url(),
+            clock=self._clock,
+            ids=self._ids,
+            limits=limits or self._limits,
+            job_limits=job_limits,
+            failpoints=self._failpoints,
+            upkeep=upkeep,
+        )
+        return await self._opened.enter_async_context(opened)
+
     async def close(self) -> None:
-        """Close every store that was opened here, the last one first."""
-        while self._opened:
-            await self._opened.pop().close()
+        """Close everything that was opened here, the last one first."""
+        await self._opened.aclose()
 
 
 on_sqlite = pytest.mark.parametrize("opener", ["sqlite"], indirect=True)

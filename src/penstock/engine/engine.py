@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Self
 
-from penstock.domain.job_limits import JobLimits
+from penstock.domain.clock import SystemClock
+from penstock.domain.ids import RandomIds
+from penstock.domain.limits import Limits
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.messages import Messages
 from penstock.engine.moves import Moves
 from penstock.engine.queues import Queues
 from penstock.engine.upkeep import Upkeep
 from penstock.engine.waiters import Waiters
+from penstock.store.opening import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from types import TracebackType
 
     from penstock.domain.clock import Clock
+    from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
-    from penstock.domain.limits import Limits
+    from penstock.domain.job_limits import JobLimits
     from penstock.store.port import Store
 
 
 class Engine:
-    """Everything that the service does, on a store that stays the caller's to close.
+    """Queues, messages, moves and jobs on one store, without HTTP.
 
-    Used with `async with` it also sweeps and carries out move tasks in the background; without, nothing happens by
-    itself.
+    `Engine.open` is how to get one:
+
+        async with Engine.open("sqlite:jobs.db") as engine:
+            stored = await engine.jobs.enqueueing.enqueue("mail", JobRequest(task="greet"))
+            job = await engine.jobs.looking.job(stored.job_id)
+
+    The constructor is for tests that bring a store of their own. That store stays theirs to close. `async with` then
+    starts the background work; without it, nothing happens by itself.
     """
 
     def __init__(
-        self, store: Store, *, clock: Clock, ids: IdSource, limits: Limits, job_limits: JobLimits | None = None
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+        upkeep: bool = True,
     ) -> None:
-        self._store = store
-        self._limits = limits
+        self.store = store
+        """The port below the use cases, for benchmarks and tests of it."""
+        self.clock = clock
+        self.ids = ids
+        self.limits = limits
+        self._upkeep = upkeep
         self._sweeper = Upkeep("sweeper", clock, self._sweep, idle_ms=limits.sweep_interval_ms)
         self._mover = Upkeep("mover", clock, store.advance_moves, idle_ms=limits.sweep_interval_ms)
         self._background: list[asyncio.Task[None]] = []
@@ -45,17 +67,43 @@ class Engine:
             store.jobs,
             clock=clock,
             ids=ids,
-            limits=job_limits or JobLimits(),
             waiters_per_queue_max=limits.waiters_per_queue_max,
             sweep_interval_ms=limits.sweep_interval_ms,
         )
         store.listen(self._waiters.wake)
 
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        limits: Limits | None = None,
+        job_limits: JobLimits | None = None,
+        failpoints: Failpoints | None = None,
+        upkeep: bool = True,
+    ) -> AsyncIterator[Self]:
+        """Open the store that a URL names (`memory:`, `sqlite:PATH`, `postgresql://…`) and everything on it.
+
+        With `upkeep=False` this process runs no background work (sweeps, schedules, operations, jobs that come due):
+        other nodes of the same database do it. Raises what `open_store` raises.
+        """
+        clock, ids, limits = clock or SystemClock(), ids or RandomIds(), limits or Limits()
+        store = await open_store(url, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints)
+        try:
+            async with cls(store, clock=clock, ids=ids, limits=limits, upkeep=upkeep) as engine:
+                yield engine
+        finally:
+            await store.close()
+
     async def __aenter__(self) -> Self:
-        self._background = [
-            asyncio.create_task(upkeep.run(), name=upkeep.name)
-            for upkeep in (self._sweeper, self._mover, *self.jobs.upkeep)
-        ]
+        if self._upkeep:
+            self._background = [
+                asyncio.create_task(upkeep.run(), name=upkeep.name)
+                for upkeep in (self._sweeper, self._mover, *self.jobs.upkeep)
+            ]
         return self
 
     async def __aexit__(
@@ -69,6 +117,15 @@ class Engine:
         await self.jobs.settle()
 
     @property
+    def secret(self) -> bytes:
+        """The store's key, which signs receipt handles, lease tokens and cursors."""
+        return self.store.secret
+
+    async def ping(self) -> None:
+        """Return once the store has been read and written. Raises `StoreUnavailable`."""
+        await self.store.ping()
+
+    @property
     def long_polls(self) -> int:
         """How many receives wait for a message."""
         return self._waiters.parked
@@ -79,4 +136,4 @@ class Engine:
         self.jobs.end_waits()
 
     async def _sweep(self) -> int | None:
-        return 0 if await self._store.sweep() else None
+        return 0 if await self.store.sweep() else None

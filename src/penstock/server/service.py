@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.domain.clock import ManualClock, SystemClock
-from penstock.domain.ids import RandomIds
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.limits import HOUR_MS, SECOND_MS, Limits
 from penstock.engine.engine import Engine
@@ -34,7 +33,6 @@ from penstock.server.owner import KEPT_S, OwnerRole
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
 from penstock.server.unix_sockets import Peers, UnixListener
-from penstock.store.opening import open_store
 
 if TYPE_CHECKING:
     import socket
@@ -42,7 +40,8 @@ if TYPE_CHECKING:
 
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
-    from penstock.store.port import Store
+
+    Listener = socket.socket | UnixListener
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Service:
     """One run of a server, on the event loop that `run` is called on. It leaves the process as it is.
 
     `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too. On a
-    Unix socket it owns its SQLite file in the `role` that is given, or in one of its own.
+    Unix socket it owns its SQLite file, in the `role` that is given or in one of its own.
     """
 
     def __init__(
@@ -77,22 +76,25 @@ class Service:
     async def run(self) -> None:
         """Serve until `stop`. Raises `StartFailure` or a `PenstockError` about the store if it cannot start."""
         self._config.check()
-        if self._config.socket is not None and self._role is None:
-            self._role = OwnerRole.of_server(self._config.store, self._config.socket)
         with contextlib.ExitStack() as stack:
-            if self._role is not None:
-                # For when the store is not opened at all; if it is, it has released the file by then.
-                stack.callback(self._role.owner.release)
-            if self._config.socket is not None:
-                listener = stack.enter_context(listen_locally(self._config, self._config.socket))
+            if self._config.socket is None:
+                listener: Listener = stack.enter_context(listen(self._config, shared=self._shared_port))
             else:
-                listener = stack.enter_context(listen(self._config, shared=self._shared_port))
-            limits = _limits(self._config)
-            store = await open_store(self._config.store, clock=self.clock, ids=RandomIds(), limits=limits)
-            try:
-                await self._serve(store, self.clock, limits, listener)
-            finally:
-                await store.close()
+                self._role = self._role or OwnerRole.of_server(self._config.store, self._config.socket)
+                if self._role is not None:
+                    # In case that the store is not opened; if it was, it has released the file by then.
+                    stack.callback(self._role.owner.release)
+                listener = stack.enter_context(listen_locally(self._config, self._config.socket))
+            opened = Engine.open(
+                self._config.store,
+                clock=self.clock,
+                limits=_limits(self._config),
+                job_limits=_job_limits(self._config),
+            )
+            async with opened as engine:
+                await self._serve(engine, listener)
+        if self._role is not None and self._role.failure is not None:
+            raise self._role.failure
 
     def stop(self) -> None:
         """End in good order, at whatever stage it is; asked a second time, without waiting for clients."""
@@ -100,87 +102,84 @@ class Service:
         if self._server is not None:
             self._server.stop()
 
-    async def _serve(self, store: Store, clock: Clock, limits: Limits, listener: socket.socket | UnixListener) -> None:
+    async def _serve(self, engine: Engine, listener: Listener) -> None:
         config = self._config
-        ids = RandomIds()
-        job_limits = _job_limits(config)
-        async with Engine(store, clock=clock, ids=ids, limits=limits, job_limits=job_limits) as engine:
-            await make_declared_queues(engine.queues, config.queues)
-            counters = RequestCounters()
-            job_counters = JobCounters()
-            endpoint = SqsEndpoint(
-                engine,
-                region=config.region,
-                account=config.account,
-                scheme=config.scheme,
-                public_url=config.public_url,
-                ids=ids,
-                limits=limits,
-                access=_access(config, engine),
-                counters=counters,
-            )
-            app = App(
-                engine,
-                store.ping,
-                Metrics(engine, counters, job_counters),
-                region=config.region,
-                account=config.account,
-                clock=clock if isinstance(clock, ManualClock) else None,
-                monitors=Monitors(config.monitoring_token, required=config.guarded),
-            )
-            jobs = job_endpoint(
-                engine.jobs,
-                store.secret,
-                ids=ids,
-                access=JobAccess(config.tokens, required=config.guarded),
-                counters=job_counters,
-                tracing=Tracing.of_process(),
-                more=() if self._role is None else self._role.routes(),
-            )
-            url = url_of(config, listener)
-            fast = FastFront(endpoint, jobs)
-            admission = Admission(
-                guard=_guard(config),
-                memory=RequestMemory(config.request_memory_mib * MIB),
-                connections_max=_connections_max(config),
-                authenticate=fast.recognise if config.guarded else None,
-                refuse=fast.refuse,
-                peers=None if config.socket is None else Peers(None if self._role is None else self._role.owner.path),
-            )
-            self._server = HttpServer(
-                fast.answer,
-                Front(app, JobApp(jobs, body_bytes_max=job_limits.request_bytes_max)),
-                begin=fast.begin,
-                limits=ConnectionLimits(patience_s=_patience_s(config, self._role)),
-                admission=admission,
-                ready=lambda: self._note_ready(listener, url),
-                stopping=lambda: _note_stopping(engine, listener),
-                tls=_tls(config),
-                headers=[] if self._role is None else [(OWNER_HEADER, str(self._role.owner.number))],
-            )
-            if self._stopped:
-                return
-            try:
-                await self._server.serve(sockets=[listener.socket if isinstance(listener, UnixListener) else listener])
-            except OSError as error:
-                if self._server.started:
-                    raise
-                raise cannot_listen(config, error) from None
-            finally:
-                if self._watch is not None:
-                    self._watch.cancel()
-        if self._role is not None and self._role.failure is not None:
-            raise self._role.failure
+        await make_declared_queues(engine.queues, config.queues)
+        counters = RequestCounters()
+        job_counters = JobCounters()
+        endpoint = SqsEndpoint(
+            engine,
+            region=config.region,
+            account=config.account,
+            scheme=config.scheme,
+            public_url=config.public_url,
+            access=_access(config, engine),
+            counters=counters,
+        )
+        app = App(
+            engine,
+            engine.ping,
+            Metrics(engine, counters, job_counters),
+            region=config.region,
+            account=config.account,
+            clock=self.clock if isinstance(self.clock, ManualClock) else None,
+            monitors=Monitors(config.monitoring_token, required=config.guarded),
+        )
+        jobs = job_endpoint(
+            engine,
+            access=JobAccess(config.tokens, required=config.guarded),
+            counters=job_counters,
+            tracing=Tracing.of_process(),
+            more=() if self._role is None else self._role.routes(),
+        )
+        url = url_of(config, listener)
+        fast = FastFront(endpoint, jobs)
+        admission = Admission(
+            guard=_guard(config),
+            memory=RequestMemory(config.request_memory_mib * MIB),
+            connections_max=_connections_max(config),
+            authenticate=fast.recognise if config.guarded else None,
+            refuse=fast.refuse,
+            peers=None if config.socket is None else Peers(None if self._role is None else self._role.owner.path),
+        )
+        self._server = HttpServer(
+            fast.answer,
+            Front(app, JobApp(jobs, body_bytes_max=engine.jobs.limits.request_bytes_max)),
+            begin=fast.begin,
+            limits=ConnectionLimits(patience_s=_patience_s(config, self._role)),
+            admission=admission,
+            ready=lambda: self._note_ready(listener, url),
+            stopping=lambda: _note_stopping(engine, listener),
+            tls=_tls(config),
+            headers=[] if self._role is None else [(OWNER_HEADER, str(self._role.owner.number))],
+        )
+        if self._stopped:
+            return
+        try:
+            await self._server.serve(sockets=[listener.socket if isinstance(listener, UnixListener) else listener])
+        except OSError as error:
+            if self._server.started:
+                raise
+            raise cannot_listen(config, error) from None
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
 
-    def _note_ready(self, listener: socket.socket | UnixListener, url: str) -> None:
+    def _note_ready(self, listener: Listener, url: str) -> None:
+        server = self._server
+        assert server is not None
         if isinstance(listener, UnixListener):
             listener.publish()
         if self._role is not None:
-            assert self._server is not None
-            server = self._server
             self._role.owner.note_ready()
             self._watch = asyncio.create_task(self._role.watch(lambda: server.connections, self.stop))
         self._announce(url)
+
+
+def _note_stopping(engine: Engine, listener: Listener) -> None:
+    if isinstance(listener, UnixListener):
+        listener.retract()
+    engine.end_waits()
 
 
 def _access(config: ServerConfig, engine: Engine) -> Access | None:
@@ -234,12 +233,6 @@ def _limits(config: ServerConfig) -> Limits:
 
 def _patience_s(config: ServerConfig, role: OwnerRole | None) -> float:
     return KEPT_S if role is not None and role.keeps_connections else config.client_timeout_s
-
-
-def _note_stopping(engine: Engine, listener: socket.socket | UnixListener) -> None:
-    if isinstance(listener, UnixListener):
-        listener.retract()
-    engine.end_waits()
 
 
 def _tls(config: ServerConfig) -> tuple[str, str] | None:

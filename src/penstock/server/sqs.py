@@ -7,8 +7,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.ids import RandomIds
-from penstock.domain.limits import Limits
 from penstock.server.counters import UNKNOWN_OPERATION, RequestCounters
 from penstock.server.sqs_operations.call import Call, Caller, Place
 from penstock.server.sqs_operations.messages import MessageOperations
@@ -23,7 +21,6 @@ from penstock.wire.sqs.query_protocol import QueryJsonProtocol, QueryProtocol
 if TYPE_CHECKING:
     import msgspec
 
-    from penstock.domain.ids import IdSource
     from penstock.engine.engine import Engine
     from penstock.server.access import Access
     from penstock.server.fast_path import Reply
@@ -50,7 +47,7 @@ class SqsEndpoint:
     used.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a part of its own, and they are put together in one place
+    def __init__(
         self,
         engine: Engine,
         *,
@@ -58,21 +55,18 @@ class SqsEndpoint:
         account: str = DEFAULT_ACCOUNT,
         scheme: str = "http",
         public_url: str | None = None,
-        ids: IdSource | None = None,
-        limits: Limits | None = None,
         access: Access | None = None,
         counters: RequestCounters | None = None,
     ) -> None:
-        limits = limits or Limits()
         self._account = account
         self._anonymous = Caller(identity="", account=account, region=region, sender=account)
         self._callers: dict[str, Caller] = {}
         self._access = access
         self._counters = counters or RequestCounters()
         self._identify = self._take_at_word if access is None else access.identify
-        self._ids = ids or RandomIds()
+        self._ids = engine.ids
         self._place = Place(region=region, scheme=scheme, public_url=public_url)
-        messages = MessageOperations(engine.messages, engine.queues, limits)
+        messages = MessageOperations(engine.messages, engine.queues, engine.limits)
         # Who may do what is looked up in the store, which takes a coroutine.
         beginnings = messages.beginnings() if access is None else {}
         self._beginnings = {TARGET_PREFIX + name: beginning for name, beginning in beginnings.items()}
@@ -80,7 +74,7 @@ class SqsEndpoint:
             **QueueOperations(engine.queues).handlers(),
             **PermissionOperations(engine.queues).handlers(),
             **messages.handlers(),
-            **MoveOperations(engine.moves, engine.queues, limits).handlers(),
+            **MoveOperations(engine.moves, engine.queues, engine.limits).handlers(),
         }
 
     async def answer(self, request: Request) -> Response:

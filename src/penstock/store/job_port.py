@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.domain.job import JobDraft
     from penstock.domain.job_errors import JobError
+    from penstock.domain.job_limits import JobLimits
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
@@ -152,6 +153,10 @@ class DeadGroup(msgspec.Struct, frozen=True, gc=False):
 
 class JobStore(Protocol):
     """The durable truth about jobs."""
+
+    @property
+    def limits(self) -> JobLimits:
+        """The limits that the store was opened with; what uses it goes by the same."""
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         """Have `ready(queue_id, count)` called when jobs may have become offerable sooner than told, and

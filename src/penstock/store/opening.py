@@ -14,6 +14,7 @@ from penstock.domain.limits import Limits
 if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.domain.ids import IdSource
+    from penstock.domain.job_limits import JobLimits
     from penstock.store.port import Store
 
 _FORMS = "A store is named as sqlite:PATH, memory: or postgresql://HOST/DATABASE."
@@ -25,12 +26,13 @@ async def open_store(
     clock: Clock | None = None,
     ids: IdSource | None = None,
     limits: Limits | None = None,
+    job_limits: JobLimits | None = None,
     failpoints: Failpoints | None = None,
 ) -> Store:
     """Open `sqlite:PATH` (made with its folder where it is missing), `memory:` or `postgresql://…`.
 
     Raises `StoreUrlInvalid` for any other text, `StoreInUse` and `StoreIncompatible` as the stores do. What is left out
-    is the system's clock, random ids, the limits of Amazon SQS and no failpoints.
+    is the system's clock, random ids, the usual limits and no failpoints.
     """
     clock = clock or SystemClock()
     ids = ids or RandomIds()
@@ -48,7 +50,9 @@ async def open_store(
         # Only who uses PostgreSQL pays for loading its driver.
         from penstock.store.postgres import PostgresStore  # noqa: PLC0415
 
-        return await PostgresStore.open(url, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+        return await PostgresStore.open(
+            url, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints
+        )
 
     from penstock.store.sqlite import SqliteStore  # noqa: PLC0415  # Likewise.
 
@@ -59,7 +63,9 @@ async def open_store(
     else:
         message = f"There is no store of the kind {scheme}:{'' if scheme == 'sqlite' else rest[:20]} here. {_FORMS}"
         raise StoreUrlInvalid(message)
-    return await SqliteStore.open(path, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+    return await SqliteStore.open(
+        path, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints
+    )
 
 
 def sqlite_file(url: str) -> str | None:

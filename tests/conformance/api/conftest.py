@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.server.jobs.access import Access, ApiToken, Caller, Scope, digest_of
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.endpoint import Endpoint
 from penstock.store.port import Store
-from penstock.testing import CountedIds, ManualClock
+from tests.support.stores import Home
 
 BODY_BYTES_MAX = 1_048_576
 
@@ -31,8 +30,17 @@ def _token(token: str, *scopes: Scope, **limits: Any) -> ApiToken:
 
 
 @pytest.fixture
-def endpoint(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> Endpoint:
-    engine = Engine(store, clock=clock, ids=ids, limits=limits)
+async def engine(home: Home) -> Engine:
+    return await home.engine()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    return engine.store
+
+
+@pytest.fixture
+def endpoint(engine: Engine) -> Endpoint:
     access = Access(
         [
             _token(ADMIN, *Scope),
@@ -41,7 +49,7 @@ def endpoint(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) 
             *(_token(tenant, Scope.ENQUEUE, Scope.READ, tenant=tenant) for tenant in TENANTS),
         ]
     )
-    return job_endpoint(engine.jobs, store.secret, ids=ids, access=access)
+    return job_endpoint(engine, access=access)
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.domain.clock import Clock
-from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.store.port import Store
-from penstock.testing import CountedIds
 from tests.support.machine import Machine
 from tests.support.stores import Home, Opener, PostgresDatabase, Reopen
 
@@ -43,5 +41,10 @@ def reopen(home: Home, store: Store, new_clock: Callable[[], Clock]) -> Reopen:
 
 
 @pytest.fixture
-def engine(store: Store, clock: Clock, ids: CountedIds, limits: Limits) -> Engine:
-    return Engine(store, clock=clock, ids=ids, limits=limits)
+async def engine(home: Home) -> Engine:
+    return await home.engine()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    return engine.store

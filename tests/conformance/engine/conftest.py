@@ -1,20 +1,24 @@
-"""A engine on each store."""
+"""An engine on each store."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.engine.messages import Messages
 from penstock.engine.queues import Queues
 from penstock.store.port import Store
-from penstock.testing import CountedIds, ManualClock
+from tests.support.stores import Home
 
 
 @pytest.fixture
-def engine(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> Engine:
-    return Engine(store, clock=clock, ids=ids, limits=limits)
+async def engine(home: Home) -> Engine:
+    return await home.engine()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    return engine.store
 
 
 @pytest.fixture

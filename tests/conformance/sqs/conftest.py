@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.server.sqs import SqsEndpoint
 from penstock.store.port import Store
-from penstock.testing import CountedIds, ManualClock
 from tests.support.sqs_client import Client
 from tests.support.sqs_model import PROTOCOLS
+from tests.support.stores import Home
 
 
 @pytest.fixture
-async def engine(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> AsyncIterator[Engine]:
-    async with Engine(store, clock=clock, ids=ids, limits=limits) as engine:
-        yield engine
+async def engine(home: Home) -> Engine:
+    return await home.engine(upkeep=True)
 
 
 @pytest.fixture
-def endpoint(engine: Engine, limits: Limits) -> SqsEndpoint:
-    return SqsEndpoint(engine, limits=limits)
+def store(engine: Engine) -> Store:
+    return engine.store
+
+
+@pytest.fixture
+def endpoint(engine: Engine) -> SqsEndpoint:
+    return SqsEndpoint(engine)
 
 
 @pytest.fixture(params=PROTOCOLS)

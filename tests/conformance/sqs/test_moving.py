@@ -62,7 +62,7 @@ class Signing(Client):
 @pytest.fixture
 def endpoint(engine: Engine, clock: ManualClock, limits: Limits) -> SqsEndpoint:
     guard = Access([ADMIN, MOVER], engine.queues, clock, region=REGION, secure_transport=False)
-    return SqsEndpoint(engine, limits=limits, region=REGION, access=guard)
+    return SqsEndpoint(engine, region=REGION, access=guard)
 
 
 @pytest.fixture
@@ -190,6 +190,6 @@ async def test_a_move_takes_every_right_on_the_source(
     await die(admin, "here", "dead", "a")
     lacking = key("lacking", allow([each for each in ON_THE_SOURCE if each != action], "dead"), allow(["*"], "here"))
     guard = Access([lacking], engine.queues, clock, region=REGION, secure_transport=False)
-    client = Signing(SqsEndpoint(engine, limits=limits, region=REGION, access=guard), clock, lacking)
+    client = Signing(SqsEndpoint(engine, region=REGION, access=guard), clock, lacking)
     with pytest.raises(Refusal, match=f"sqs:{action.lower()} on resource: {BASE}dead"):
         await client.call("StartMessageMoveTask", SourceArn=f"{BASE}dead")

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.progress import Narrator
-from penstock.store.opening import open_store
+from penstock.engine import Engine
 from penstock.store.port import Store
 from tests.support.postgres_fixture import postgres_server
 
@@ -23,6 +23,5 @@ def narrator() -> Narrator:
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    store = await open_store("memory:")
-    yield store
-    await store.close()
+    async with Engine.open("memory:", upkeep=False) as engine:
+        yield engine.store

@@ -19,7 +19,7 @@ from benchmarks.scratch import ACCOUNT, REGION
 from benchmarks.store_run import Plan, StoreReport, run_store
 from benchmarks.workload import Workload
 from penstock.domain.queue import Queue, QueueAttributes, QueueName
-from penstock.store.opening import open_store
+from penstock.engine import Engine
 from tests.support.postgres import PostgresServer
 
 WORKLOAD = Workload(callers=4, batch=10, body_bytes=100)
@@ -54,11 +54,8 @@ async def test_a_report_tells_rates_opening_times_and_memory(tmp_path: Path, nar
 
 def test_it_leaves_neither_a_queue_nor_a_log_behind(tmp_path: Path, narrator: Narrator) -> None:
     async def queues_left() -> list[Queue]:
-        store = await open_store(url)
-        try:
-            return await store.list_queues(REGION, ACCOUNT, limit=10)
-        finally:
-            await store.close()
+        async with Engine.open(url, upkeep=False) as engine:
+            return await engine.store.list_queues(REGION, ACCOUNT, limit=10)
 
     url = f"sqlite:{tmp_path / 'a.db'}"
     report = run(run_store(url, Plan(messages=100, rounds=1, workload=WORKLOAD), narrator))
@@ -105,9 +102,8 @@ def test_the_command_prints_json_and_nothing_else(capsys: pytest.CaptureFixture[
 
 
 async def _make_orders(url: str) -> None:
-    store = await open_store(url)
-    await store.create_queue(QueueName("eu-west-1", ACCOUNT, "orders"), QueueAttributes(), {})
-    await store.close()
+    async with Engine.open(url, upkeep=False) as engine:
+        await engine.store.create_queue(QueueName("eu-west-1", ACCOUNT, "orders"), QueueAttributes(), {})
 
 
 def test_the_command_refuses_somebodys_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from penstock.domain.errors import StoreUnavailable
-from penstock.domain.ids import RandomIds
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
 from penstock.domain.sending import Outgoing
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.server.app import App, Monitors
 from penstock.server.counters import RequestCounters
 from penstock.server.metrics import Metrics
-from penstock.store.opening import open_store
 from penstock.testing import ManualClock
 from tests.support.queues import ACCOUNT, REGION, queue_name
 
@@ -61,10 +59,8 @@ class Page:
 
 @pytest.fixture
 async def engine(clock: ManualClock) -> AsyncIterator[Engine]:
-    store = await open_store("memory:", clock=clock)
-    async with Engine(store, clock=clock, ids=RandomIds(), limits=Limits(list_page_max=3)) as engine:
+    async with Engine.open("memory:", clock=clock, limits=Limits(list_page_max=3)) as engine:
         yield engine
-    await store.close()
 
 
 async def well() -> None:

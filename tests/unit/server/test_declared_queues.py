@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.domain.ids import RandomIds
-from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.engine.queues import Queues
 from penstock.server.config import DeclaredQueue, StartFailure
 from penstock.server.declared_queues import make_declared_queues
-from penstock.store.opening import open_store
 from penstock.testing import ManualClock
 from tests.support.queues import ACCOUNT, REGION, queue_name
 
@@ -23,10 +20,8 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
 @pytest.fixture
 async def queues() -> AsyncIterator[Queues]:
-    clock = ManualClock()
-    store = await open_store("memory:", clock=clock)
-    yield Engine(store, clock=clock, ids=RandomIds(), limits=Limits()).queues
-    await store.close()
+    async with Engine.open("memory:", clock=ManualClock(), upkeep=False) as engine:
+        yield engine.queues
 
 
 def declared(name: str, **more: Any) -> DeclaredQueue:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.domain.clock import Clock
     from penstock.domain.ids import IdSource
-    from penstock.domain.job_limits import JobLimits
     from penstock.store.job_port import JobStore
 
 
@@ -33,7 +32,7 @@ SCHEDULES_LOOK_MS = MINUTE_MS
 
 
 class Jobs:
-    """Everything that the service does with jobs, on a store that stays the caller's to close."""
+    """Everything that the service does with jobs, on a store that stays the caller's to close, under its limits."""
 
     def __init__(
         self,
@@ -41,10 +40,10 @@ class Jobs:
         *,
         clock: Clock,
         ids: IdSource,
-        limits: JobLimits,
         waiters_per_queue_max: int,
         sweep_interval_ms: int,
     ) -> None:
+        limits = store.limits
         self.limits = limits
         self._store = store
         self._waiters = Waiters(clock, per_queue_max=waiters_per_queue_max)

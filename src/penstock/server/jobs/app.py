@@ -30,8 +30,7 @@ from penstock.wire.jobs.tokens import LeaseTokens
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from penstock.domain.ids import IdSource
-    from penstock.engine.jobs.jobs import Jobs
+    from penstock.engine.engine import Engine
     from penstock.server.jobs.access import Access
     from penstock.server.jobs.call import Route
     from penstock.server.jobs.counters import JobCounters
@@ -42,16 +41,15 @@ _OWN = ("/v1/", "/docs", "/openapi.json", "/enqueue", "/dlq")
 
 
 def job_endpoint(
-    jobs: Jobs,
-    secret: bytes,
+    engine: Engine,
     *,
-    ids: IdSource,
     access: Access | None = None,
     counters: JobCounters | None = None,
     tracing: Tracing | None = None,
     more: Iterable[Route] = (),
 ) -> Endpoint:
-    """Make the endpoint with all routes, and `more` of this server's own. `secret` signs lease tokens and cursors."""
+    """Make the endpoint with all routes on an engine, and `more` of this server's own."""
+    jobs, secret, ids = engine.jobs, engine.secret, engine.ids
     observer = Observer(jobs.looking, counters, tracing)
     cursors = Cursors(secret)
     return Endpoint(

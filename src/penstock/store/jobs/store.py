@@ -84,6 +84,10 @@ class ScriptedJobs:
         self._copies.add(copy)
         return copy
 
+    @property
+    def limits(self) -> JobLimits:
+        return self._around.limits
+
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._runner.listen(ready, changed)
 

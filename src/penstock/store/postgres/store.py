@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.domain.errors import PenstockError
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
+    from penstock.domain.job_limits import JobLimits
     from penstock.domain.limits import Limits
     from penstock.domain.message import MessageState, Refused, SendResult, VisibilityChange
     from penstock.domain.move import MoveTask
@@ -62,7 +63,15 @@ class PostgresStore:
     """
 
     def __init__(
-        self, dsn: str, secret: bytes, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints
+        self,
+        dsn: str,
+        secret: bytes,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+        job_limits: JobLimits | None,
+        failpoints: Failpoints,
     ) -> None:
         self._secret = secret
         self._limits = limits
@@ -84,7 +93,7 @@ class PostgresStore:
         self._sweep = Sweep(work, pinned, limits)
 
         self._job_runner = PostgresRunner(self._pool, self._wake, pinned, failpoints)
-        self.jobs = ScriptedJobs(self._job_runner, ids=ids)
+        self.jobs = ScriptedJobs(self._job_runner, ids=ids, limits=job_limits)
 
         self._outcomes = Appends(pinned, limits)
         leases = Leases(pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key)
@@ -104,7 +113,14 @@ class PostgresStore:
 
     @classmethod
     async def open(
-        cls, dsn: str, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints
+        cls,
+        dsn: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+        job_limits: JobLimits | None = None,
+        failpoints: Failpoints,
     ) -> PostgresStore:
         """Connect, bring the schema up to date, and return the store.
 
@@ -118,7 +134,7 @@ class PostgresStore:
             raise unavailable(error) from error
         finally:
             await pool.close()
-        store = cls(dsn, secret, clock=clock, ids=ids, limits=limits, failpoints=failpoints)
+        store = cls(dsn, secret, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints)
         # Other nodes are heard from now on; but a store that cannot listen still works.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PING_TIMEOUT_S):

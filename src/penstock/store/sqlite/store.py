@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.domain.errors import PenstockError
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
+    from penstock.domain.job_limits import JobLimits
     from penstock.domain.limits import Limits
     from penstock.domain.message import Draft, MessageState, Refused, SendResult, VisibilityChange
     from penstock.domain.move import MoveTask
@@ -64,7 +65,14 @@ class SqliteStore:
 
     @classmethod
     async def open(
-        cls, path: str, *, clock: Clock, ids: IdSource, limits: Limits, failpoints: Failpoints
+        cls,
+        path: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        limits: Limits,
+        job_limits: JobLimits | None = None,
+        failpoints: Failpoints,
     ) -> SqliteStore:
         """Open a store, making it if it is missing; `:memory:` is a new one that goes with the process.
 
@@ -86,7 +94,7 @@ class SqliteStore:
                 pending_max=limits.pending_operations_max,
                 in_memory=owner is None,
             )
-            jobs = ScriptedJobs(SqliteRunner(commits, parts.transaction, failpoints), ids=ids)
+            jobs = ScriptedJobs(SqliteRunner(commits, parts.transaction, failpoints), ids=ids, limits=job_limits)
             if owner is not None:
                 owner.store_failure = lambda: commits.failure
                 owner.keep_renewed(asyncio.get_running_loop())

@@ -12,17 +12,16 @@ from penstock.domain.errors import OverLimit
 from penstock.domain.job import Failure, JobEvent, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid, LeaseLost
 from penstock.domain.job_limits import JobLimits
-from penstock.domain.limits import Limits
 from penstock.domain.operation import JobFilter
 from penstock.domain.retry import RetryPolicy
-from penstock.engine.engine import Engine
 from penstock.engine.jobs.changes import Changes
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.jobs.looking import Looking
 from penstock.store.job_port import Accept, Complete, Fail
 from penstock.store.port import Store
-from penstock.testing import CountedIds, ManualClock
+from penstock.testing import ManualClock
 from tests.support.job_service import QUEUE, accept, enqueue, finish, make_queue, poll
+from tests.support.stores import Home
 
 UNKNOWN = "00000000-0000-0000-0000-00000000dead"
 
@@ -162,9 +161,9 @@ async def test_what_is_unknown_is_told_so(jobs: Jobs) -> None:
         await Follower(jobs, UNKNOWN).run()
 
 
-async def test_only_so_many_may_wait_for_jobs(store: Store, clock: ManualClock, ids: CountedIds) -> None:
+async def test_only_so_many_may_wait_for_jobs(home: Home) -> None:
     limits = JobLimits(streams_max=1)
-    jobs = Engine(store, clock=clock, ids=ids, limits=Limits(), job_limits=limits).jobs
+    jobs = (await home.engine(job_limits=limits)).jobs
     job_id = (await enqueue(jobs)).job_id
     waiting = asyncio.create_task(Follower(jobs, job_id).run())
     await asyncio.sleep(0)

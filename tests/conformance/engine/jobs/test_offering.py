@@ -14,13 +14,12 @@ from penstock.domain.job_errors import JobInvalid, JobQueueDoesNotExist
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_request import JobRequest
 from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.jobs.offering import STRETCH_FIRST
 from penstock.store.job_port import Accept, Complete
-from penstock.store.port import Store
-from penstock.testing import CountedIds, ManualClock
+from penstock.testing import ManualClock
 from tests.support.job_service import QUEUE, Pause, accept, enqueue, make_queue, parked, poll
+from tests.support.stores import Home
 
 WAIT_MS = 30_000
 
@@ -32,18 +31,17 @@ async def test_a_poll_is_offered_what_there_is(jobs: Jobs) -> None:
     assert [offer.payload for offer in offers] == [b"[0]", b"[1]"]
 
 
-async def test_one_call_offers_only_so_much_payload(store: Store, clock: ManualClock) -> None:
+async def test_one_call_offers_only_so_much_payload(home: Home) -> None:
     limits = JobLimits(offered_bytes_max=10_000)
-    async with Engine(store, clock=clock, ids=CountedIds(), limits=Limits(), job_limits=limits) as engine:
-        jobs = engine.jobs
-        payload = b'"%b"' % (b"x" * 998)
-        await jobs.enqueueing.enqueue_batch([(QUEUE, JobRequest(task="greet", payload=payload))] * 60)
-        # How large they are is not known at first.
-        assert len(await poll(jobs, 60)) == STRETCH_FIRST
-        assert len(await poll(jobs, 60)) == 10
-        assert len(await poll(jobs, 3)) == 3
-        waiting = asyncio.create_task(poll(jobs, 60, wait_ms=WAIT_MS))
-        assert len(await waiting) == 10
+    jobs = (await home.engine(job_limits=limits, upkeep=True)).jobs
+    payload = b'"%b"' % (b"x" * 998)
+    await jobs.enqueueing.enqueue_batch([(QUEUE, JobRequest(task="greet", payload=payload))] * 60)
+    # How large they are is not known at first.
+    assert len(await poll(jobs, 60)) == STRETCH_FIRST
+    assert len(await poll(jobs, 60)) == 10
+    assert len(await poll(jobs, 3)) == 3
+    waiting = asyncio.create_task(poll(jobs, 60, wait_ms=WAIT_MS))
+    assert len(await waiting) == 10
 
 
 async def test_many_small_jobs_are_offered_by_one_call(jobs: Jobs) -> None:
@@ -183,8 +181,8 @@ async def test_polls_end_when_the_service_stops(jobs: Jobs) -> None:
     assert jobs.draining
 
 
-async def test_only_so_many_may_wait_for_one_queue(store: Store, clock: ManualClock, ids: CountedIds) -> None:
-    jobs = Engine(store, clock=clock, ids=ids, limits=Limits(waiters_per_queue_max=1)).jobs
+async def test_only_so_many_may_wait_for_one_queue(home: Home) -> None:
+    jobs = (await home.engine(limits=Limits(waiters_per_queue_max=1))).jobs
     waiting = asyncio.create_task(poll(jobs, wait_ms=WAIT_MS))
     await parked(jobs, 1)
     with pytest.raises(OverLimit):

@@ -9,15 +9,13 @@ from penstock.domain.job import Failure, JobState
 from penstock.domain.job_errors import JobInvalid, StreamDoesNotExist
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_request import JobRequest
-from penstock.domain.limits import Limits
 from penstock.domain.retry import RetryPolicy
-from penstock.engine.engine import Engine
 from penstock.engine.jobs.jobs import Jobs
 from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release
-from penstock.store.port import Store
-from penstock.testing import CountedIds, ManualClock
+from penstock.testing import ManualClock
 from tests.support.job_service import QUEUE, enqueue, make_queue, parked, poll
 from tests.support.job_streams import reader, turns
+from tests.support.stores import Home
 
 KEEP_ALIVE_MS = 15_000
 
@@ -169,9 +167,9 @@ async def test_a_stream_ends_with_its_queue(jobs: Jobs) -> None:
             await waiting
 
 
-async def test_a_stream_lasts_so_long_and_there_are_so_many(store: Store, clock: ManualClock, ids: CountedIds) -> None:
+async def test_a_stream_lasts_so_long_and_there_are_so_many(home: Home, clock: ManualClock) -> None:
     limits = JobLimits(streams_max=1, stream_ms_max=20_000)
-    jobs = Engine(store, clock=clock, ids=ids, limits=Limits(), job_limits=limits).jobs
+    jobs = (await home.engine(job_limits=limits)).jobs
     async with reader(jobs, 1) as stream:
         with pytest.raises(OverLimit):
             jobs.streams.open([QUEUE], credit=1)

@@ -10,14 +10,13 @@ import pytest
 
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.server.jobs.access import Access, ApiToken, Caller, Scope, digest_of
 from penstock.server.jobs.app import job_endpoint
 from penstock.server.jobs.call import Streamed
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.endpoint import Endpoint
 from penstock.server.jobs.tracing import Tracing
-from penstock.store.opening import open_store
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
 from penstock.wire.http import Request
@@ -90,15 +89,15 @@ def api_token(token: str, *scopes: Scope, **limits: Any) -> ApiToken:
 
 
 @pytest.fixture
-async def store(clock: ManualClock, ids: CountedIds, failpoints: Failpoints) -> AsyncIterator[Store]:
-    store = await open_store("memory:", clock=clock, ids=ids, failpoints=failpoints)
-    yield store
-    await store.close()
+async def engine(clock: ManualClock, ids: CountedIds, limits: Limits, failpoints: Failpoints) -> AsyncIterator[Engine]:
+    opened = Engine.open("memory:", clock=clock, ids=ids, limits=limits, failpoints=failpoints, upkeep=False)
+    async with opened as engine:
+        yield engine
 
 
 @pytest.fixture
-def engine(store: Store, clock: ManualClock, ids: CountedIds, limits: Limits) -> Engine:
-    return Engine(store, clock=clock, ids=ids, limits=limits)
+def store(engine: Engine) -> Store:
+    return engine.store
 
 
 @pytest.fixture
@@ -120,7 +119,7 @@ def tracing() -> Tracing | None:
 def endpoint(
     engine: Engine, ids: CountedIds, access: Access, counted: JobCounters, tracing: Tracing | None
 ) -> Endpoint:
-    return job_endpoint(engine.jobs, b"secret", ids=ids, access=access, counters=counted, tracing=tracing)
+    return job_endpoint(engine, access=access, counters=counted, tracing=tracing)
 
 
 @pytest.fixture

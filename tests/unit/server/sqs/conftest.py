@@ -9,9 +9,8 @@ import pytest
 
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.limits import Limits
-from penstock.engine.engine import Engine
+from penstock.engine import Engine
 from penstock.server.sqs import SqsEndpoint
-from penstock.store.opening import open_store
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
 from tests.support.sqs_client import Client, Refusal, respond
@@ -26,21 +25,20 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 @pytest.fixture
-async def store(clock: ManualClock, limits: Limits, failpoints: Failpoints) -> AsyncIterator[Store]:
-    store = await open_store("memory:", clock=clock, ids=CountedIds(), limits=limits, failpoints=failpoints)
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def engine(store: Store, clock: ManualClock, limits: Limits) -> AsyncIterator[Engine]:
-    async with Engine(store, clock=clock, ids=CountedIds(), limits=limits) as engine:
+async def engine(clock: ManualClock, limits: Limits, failpoints: Failpoints) -> AsyncIterator[Engine]:
+    opened = Engine.open("memory:", clock=clock, ids=CountedIds(), limits=limits, failpoints=failpoints)
+    async with opened as engine:
         yield engine
 
 
 @pytest.fixture
-def endpoint(engine: Engine, limits: Limits) -> SqsEndpoint:
-    return SqsEndpoint(engine, limits=limits)
+def store(engine: Engine) -> Store:
+    return engine.store
+
+
+@pytest.fixture
+def endpoint(engine: Engine) -> SqsEndpoint:
+    return SqsEndpoint(engine)
 
 
 @pytest.fixture(params=PROTOCOLS)

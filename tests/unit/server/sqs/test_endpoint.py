@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.failpoints import Failpoints
-from penstock.domain.ids import CountedIds
 from penstock.domain.limits import Limits
 from penstock.engine.engine import Engine
 from penstock.server.sqs import SqsEndpoint
@@ -218,7 +217,7 @@ async def test_every_operation_is_known(endpoint: SqsEndpoint, operation: str) -
 
 
 async def test_request_ids_come_from_their_source(engine: Engine) -> None:
-    response = await SqsEndpoint(engine, ids=CountedIds()).answer(target("ListQueues"))
+    response = await SqsEndpoint(engine).answer(target("ListQueues"))
     assert ("x-amzn-RequestId", "00000000-0000-0000-0000-000000000001") in response.headers
 
 

@@ -28,7 +28,7 @@ def counted() -> RequestCounters:
 
 @pytest.fixture
 def endpoint(engine: Engine, limits: Limits, counted: RequestCounters) -> SqsEndpoint:
-    return SqsEndpoint(engine, limits=limits, counters=counted)
+    return SqsEndpoint(engine, counters=counted)
 
 
 @pytest.fixture

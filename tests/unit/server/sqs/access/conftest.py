@@ -51,7 +51,7 @@ KEYS = {
 @pytest.fixture
 def endpoint(engine: Engine, clock: ManualClock, limits: Limits) -> SqsEndpoint:
     guard = Access(KEYS.values(), engine.queues, clock, region=REGION, secure_transport=False)
-    return SqsEndpoint(engine, limits=limits, region=REGION, access=guard)
+    return SqsEndpoint(engine, region=REGION, access=guard)
 
 
 class Signing(Client):

@@ -166,7 +166,7 @@ async def test_noise_is_never_let_in_and_never_a_failure_of_ours(
 async def test_signatures_go_by_the_wall_clock_after_it_was_set(engine: Engine, limits: Limits, hours: int) -> None:
     machine = Machine()
     access = Access(KEYS.values(), engine.queues, machine.clock(), region=REGION, secure_transport=False)
-    endpoint = SqsEndpoint(engine, limits=limits, region=REGION, access=access)
+    endpoint = SqsEndpoint(engine, region=REGION, access=access)
     before_ms = machine.wall_ms
     machine.step(hours=hours)
     request = write_request("json", "ListQueues", {})

@@ -119,7 +119,7 @@ async def test_to_move_messages_takes_the_right_to_receive_them_here_and_send_th
         {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:*:*:there"},
     )
     guard = Access([KEYS["ann"], mover], engine.queues, clock, region=REGION, secure_transport=False)
-    endpoint = SqsEndpoint(engine, limits=limits, region=REGION, access=guard)
+    endpoint = SqsEndpoint(engine, region=REGION, access=guard)
     ann = Signing(endpoint, "json", clock, "ann")
     base = f"arn:aws:sqs:{REGION}:{OWN}:"
     await ann.create("dead")
