@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from penstock.domain.errors import PenstockError
-
-if TYPE_CHECKING:
-    from penstock.wire.jobs.answers import Problem
 
 __all__ = ["PenstockError"]
 

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from pathlib import Path
+from socket import AddressFamily
 from typing import Literal
 
 import msgspec
@@ -224,7 +225,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         except OSError as error:
             raise StartFailure(f"The TLS certificate and key cannot be used: {error.strerror or error}.") from None
 
-    def addresses(self) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    def addresses(self) -> list[tuple[AddressFamily, tuple[str, int]]]:
         """Return the addresses that the host's name stands for, those of IPv4 first."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

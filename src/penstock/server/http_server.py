@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -37,7 +37,7 @@ class HttpServer(uvicorn.Server):
     the `headers`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each thing that the service has to say
         self,
         answer: Answer,
         app: ASGI3Application,
@@ -87,6 +87,11 @@ class HttpServer(uvicorn.Server):
         """How many connections there are."""
         return len(self.server_state.connections)
 
+    def descriptors(self) -> list[int]:
+        """Return those of the connections."""
+        connected = [connection.transport.get_extra_info("socket") for connection in self.server_state.connections]
+        return [found.fileno() for found in connected if found is not None]
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if sockets and sockets[0].family == socket.AF_UNIX:
             await self._listen_locally(sockets[0])
@@ -96,11 +101,10 @@ class HttpServer(uvicorn.Server):
 
     async def _listen_locally(self, listener: socket.socket) -> None:
         """Do what uvicorn does, which takes a Unix socket for one of TCP."""
+        # uvicorn only calls it, and so do we.
+        make: Any = self.config.http_protocol_class
         protocol = functools.partial(
-            self.config.http_protocol_class,  # type: ignore[arg-type]  # Of these, all take what follows.
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
+            make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         loop = asyncio.get_running_loop()
         self.servers = [await loop.create_unix_server(protocol, sock=listener, backlog=_BACKLOG)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(HandOver)
 
-IDLE_S = 10.0
-"""How long an owner that was started on demand waits for clients."""
-
 KEPT_S = 10 * 365 * 86_400.0
 """How long a connection without requests is kept there: each client has one, as a sign that it lives."""
 
@@ -37,19 +35,19 @@ HEADER = "penstock-owner"
 class OwnerRole:
     """What a server does beyond serving because it owns the file.
 
-    With `idle_s` it was started on demand: it ends when it has had no connection for that long, and when a newer client
-    asks for it. Without, somebody runs it, and only they end it.
+    One that was started `on_demand` ends when a newer client asks for it, and, with `idle_s`, when it has had no
+    connection for that long. Another one is run by somebody, and only they end it.
     """
 
-    def __init__(self, owner: Owner, socket: str, *, idle_s: float | None = None, resigns: bool = False) -> None:
+    def __init__(self, owner: Owner, socket: str, *, on_demand: bool = False, idle_s: float | None = None) -> None:
         """Prepare the opening of the store as the owner that serves on `socket`."""
         self.owner = owner
         self._idle_s = idle_s
-        self._resigns = resigns
+        self.on_demand = on_demand
         self._stop: Callable[[], None] = lambda: None
         self.failure: StoreUnavailable | None = None
         """Why it had to end, if it did not end of its own accord."""
-        owner.prepare(socket=os.path.abspath(socket))
+        owner.prepare(socket=str(Path(socket).absolute()))
 
     @classmethod
     def of_server(cls, store: str, socket: str) -> OwnerRole | None:
@@ -59,11 +57,6 @@ class OwnerRole:
         """
         path = sqlite_file(store)
         return None if path is None else cls(Owner.take(path), socket)
-
-    @property
-    def keeps_connections(self) -> bool:
-        """Whether connections without requests are kept, as they keep this owner alive."""
-        return self._idle_s is not None
 
     def routes(self) -> list[Route]:
         """List the routes that only an owner has."""
@@ -93,7 +86,7 @@ class OwnerRole:
 
     async def _hand_over(self, call: Call) -> Response:
         wanted = call.body(_decode)
-        handing_over = self._resigns and wanted.schema > SCHEMA
+        handing_over = self.on_demand and wanted.schema > SCHEMA
         if handing_over:
             _log.info("Ending, since a client of a newer version (schema %d) takes over", wanted.schema)
             # After the answer.

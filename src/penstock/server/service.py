@@ -70,6 +70,7 @@ class Service:
         self._announce = ready
         self._server: HttpServer | None = None
         self._stopped = False
+        self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
         self.clock = _clock(config)
 
@@ -85,6 +86,7 @@ class Service:
                     # In case that the store is not opened; if it was, it has released the file by then.
                     stack.callback(self._role.owner.release)
                 listener = stack.enter_context(listen_locally(self._config, self._config.socket))
+            self._listener = listener
             opened = Engine.open(
                 self._config.store,
                 clock=self.clock,
@@ -101,6 +103,11 @@ class Service:
         self._stopped = True
         if self._server is not None:
             self._server.stop()
+
+    def descriptors(self) -> list[int]:
+        """Return those of the listener and the connections; a forked child that keeps copies keeps clients waiting."""
+        listening = [] if self._listener is None else [self._listener.fileno()]
+        return listening if self._server is None else [*listening, *self._server.descriptors()]
 
     async def _serve(self, engine: Engine, listener: Listener) -> None:
         config = self._config
@@ -232,7 +239,7 @@ def _limits(config: ServerConfig) -> Limits:
 
 
 def _patience_s(config: ServerConfig, role: OwnerRole | None) -> float:
-    return KEPT_S if role is not None and role.keeps_connections else config.client_timeout_s
+    return KEPT_S if role is not None and role.on_demand else config.client_timeout_s
 
 
 def _tls(config: ServerConfig) -> tuple[str, str] | None:

@@ -87,6 +87,10 @@ class UnixListener:
             if (found.st_dev, found.st_ino) == identity:
                 Path(self.path).unlink()
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self.socket.fileno()
+
     def __enter__(self) -> Self:
         return self
 

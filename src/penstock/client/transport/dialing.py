@@ -50,7 +50,9 @@ class Dialer(Protocol):
 class TcpDialer:
     """Connects to a host and port; names with several addresses are tried one after the other."""
 
-    def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None = None, connect_s: float = CONNECT_S) -> None:
+    def __init__(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None = None, connect_s: float = CONNECT_S
+    ) -> None:
         self._host = host
         self._port = port
         self._connect_s = connect_s

@@ -148,9 +148,7 @@ class Commits:
 
         # The last connection to close moves the log into the database and removes it. Not in the loop's executor, which
         # is gone already where a program ends without having closed the store.
-        self._checkpoints.begin_to_close(
-            self._db, lambda error: self._tell_loop(end, error), keep_log=keep_log
-        )
+        self._checkpoints.begin_to_close(self._db, lambda error: self._tell_loop(end, error), keep_log=keep_log)
         await ended
 
     def _next(self) -> None:

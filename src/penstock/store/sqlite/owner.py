@@ -64,7 +64,7 @@ def canonical_path(path: str) -> str:
 
 
 def sharing_of(path: str) -> tuple[int, int | None]:
-    """Return the mode and the group of a database file, which its lock and socket have too; private if there is none."""
+    """Return the mode and the group of a database file, for its lock and socket; if there is none, they are private."""
     try:
         found = Path(path).stat()
     except FileNotFoundError:
@@ -130,9 +130,10 @@ class Owner:
 
     def prepare(self, *, socket: str) -> None:
         """Let the next opening of the store use this ownership, to share the file through a socket."""
-        beside = os.path.dirname(socket) == os.path.dirname(self.path)
-        # The folder may have another name for a client, in a container for example.
-        self._record = msgspec.structs.replace(self._record, socket=os.path.basename(socket) if beside else socket)
+        # A client may know the folder by another name, in a container for example.
+        place = Path(socket)
+        told = place.name if place.parent == Path(self.path).parent else socket
+        self._record = msgspec.structs.replace(self._record, socket=told)
         _prepared[self.path] = self
 
     @classmethod
@@ -140,16 +141,17 @@ class Owner:
         """Return the ownership that was prepared for a path, or take it; and claim the file."""
         owner = _prepared.pop(canonical_path(path), None) or cls.take(path)
         try:
-            owner._claim()
+            owner.claim()
         except BaseException as error:
             owner.release(error)
             raise
         return owner
 
-    def _claim(self) -> None:
+    def claim(self) -> None:
+        """Take the second lock and write the record; raise `StoreInUse` or `StoreUnavailable` if this cannot be."""
         assert self._lock is not None
         if self._record.socket is not None:
-            check_file_system(self.path, file_system_type(os.path.dirname(self.path)))
+            check_file_system(self.path, file_system_type(str(Path(self.path).parent)))
         last = read_record(self._lock)
         if last is not None and last.boot != self._record.boot and age_s(self._lock) < STALE_S:
             raise StoreInUse(
@@ -164,7 +166,7 @@ class Owner:
     def _lock_database(self) -> None:
         """Take the second lock. A database that does not exist is made private."""
         with contextlib.suppress(FileNotFoundError):
-            if _identity(os.stat(self.path)) in _claimed:
+            if _identity(Path(self.path).stat()) in _claimed:
                 raise _in_use(self.path, self._record)
         try:
             database = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
@@ -216,7 +218,7 @@ class Owner:
     def lost(self) -> bool:
         """Whether the path no longer names the file that is owned."""
         try:
-            return _identity(os.stat(self.path)) != self._identity
+            return _identity(Path(self.path).stat()) != self._identity
         except FileNotFoundError:
             return True
 
