@@ -87,11 +87,6 @@ class HttpServer(uvicorn.Server):
         """How many connections there are."""
         return len(self.server_state.connections)
 
-    def descriptors(self) -> list[int]:
-        """Return those of the connections."""
-        connected = [connection.transport.get_extra_info("socket") for connection in self.server_state.connections]
-        return [found.fileno() for found in connected if found is not None]
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if sockets and sockets[0].family == socket.AF_UNIX:
             await self._listen_locally(sockets[0])

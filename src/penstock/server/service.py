@@ -105,9 +105,8 @@ class Service:
             self._server.stop()
 
     def descriptors(self) -> list[int]:
-        """Return those of the listener and the connections; a forked child that keeps copies keeps clients waiting."""
-        listening = [] if self._listener is None else [self._listener.fileno()]
-        return listening if self._server is None else [*listening, *self._server.descriptors()]
+        """Return those of a Unix socket and its connections; a forked child that keeps them keeps clients waiting."""
+        return self._listener.descriptors() if isinstance(self._listener, UnixListener) else []
 
     async def _serve(self, engine: Engine, listener: Listener) -> None:
         config = self._config

@@ -20,8 +20,9 @@ ADDRESS_BYTES_MAX = 107 if sys.platform == "linux" else 103
 """The longest name that bind(2) and connect(2) take."""
 
 _SO_PEERGROUPS = 59
-_GROUPS_MAX = 65_536
-_USER_ID_BYTES = 4
+_GROUPS_MAX = 256
+"""As many as Python reads of an option."""
+_GROUP_BYTES = 4
 _ROOT = 0
 
 
@@ -87,9 +88,13 @@ class UnixListener:
             if (found.st_dev, found.st_ino) == identity:
                 Path(self.path).unlink()
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor."""
-        return self.socket.fileno()
+    def descriptors(self) -> list[int]:
+        """Return the descriptors of the socket and of all connections that it has accepted."""
+        if self.socket.fileno() < 0:
+            return []
+        address = self.socket.getsockname()
+        # Not all of them are known above: the event loop may just have accepted one.
+        return [number for number in _open_descriptors() if _bound_to(number) == address]
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +102,24 @@ class UnixListener:
     def __exit__(self, *_: object) -> None:
         self.retract()
         self.socket.close()
+
+
+def _open_descriptors() -> list[int]:
+    return [int(entry.name) for entry in Path("/dev/fd").iterdir()]
+
+
+def _bound_to(descriptor: int) -> object:
+    """Return the address of a socket; None if the descriptor is none of a Unix socket."""
+    try:
+        found = socket.socket(fileno=descriptor)
+    except OSError:
+        return None
+    try:
+        return found.getsockname() if found.family == socket.AF_UNIX else None
+    except OSError:
+        return None
+    finally:
+        found.detach()
 
 
 class Peers:
@@ -135,7 +158,7 @@ def peer_of(connected: socket.socket) -> tuple[int, frozenset[int]] | None:
         form, connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
     )
     try:
-        listed = connected.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_MAX * _USER_ID_BYTES)
+        listed = connected.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_MAX * _GROUP_BYTES)
     except OSError:
-        listed = b""  # A kernel before 4.13.
-    return user, frozenset((group, *struct.unpack(f"{len(listed) // _USER_ID_BYTES}I", listed)))
+        listed = b""  # A kernel before 4.13, or more groups than that.
+    return user, frozenset((group, *struct.unpack(f"{len(listed) // _GROUP_BYTES}I", listed)))

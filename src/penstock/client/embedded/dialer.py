@@ -67,8 +67,9 @@ class OwnerDialer:
     def dial(self, deadline: float) -> socket.socket:
         """Return a connection to the owner, which may be started for it, by `deadline`."""
         seek_by = time.monotonic() + SEEK_S
+        leaving: set[int] = set()
         while True:
-            connected = self._connect(deadline)
+            connected = self._connect(deadline, leaving)
             if connected is not None:
                 return connected
             if self._own(deadline):
@@ -92,8 +93,11 @@ class OwnerDialer:
 
     # -- connecting -------------------------------------------------------------------------------
 
-    def _connect(self, deadline: float) -> socket.socket | None:
-        """Return a connection on which the owner has answered; None if there is none at present."""
+    def _connect(self, deadline: float, leaving: set[int]) -> socket.socket | None:
+        """Return a connection on which the owner has answered; None if there is none at present.
+
+        An owner of an older version is asked for a hand-over. `leaving` has the one that agreed; no other is asked.
+        """
         connected = self._reach(deadline)
         if connected is None:
             return None
@@ -101,11 +105,15 @@ class OwnerDialer:
             undo.callback(connected.close)
             try:
                 view = ask_owner(connected, min(deadline, time.monotonic() + ANSWER_S))
-                if view is not None and view.schema < SCHEMA and self._start:
+                if view is not None and view.schema < SCHEMA and self._start and not leaving:
                     if ask_for_hand_over(connected, SCHEMA, min(deadline, time.monotonic() + ANSWER_S)):
-                        return None
+                        leaving.add(view.number)
+                if view is not None and view.number in leaving:
+                    return None
             except TimeoutError:
                 raise self._not_responding(deadline) from None
+            except PermissionError as error:
+                raise OwnerAccessDenied(f"The owner of {self._path} refuses this process: {error}") from error
             except OSError:
                 return None  # It ends just now.
             self._keep(0 if view is None else view.number, deadline)

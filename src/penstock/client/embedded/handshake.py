@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 _ANSWER_BYTES_MAX = 65_536
 _END_OF_HEAD = b"\r\n\r\n"
 _OK = 200
+_FORBIDDEN = 403
 
 
 def ask_owner(connected: socket.socket, deadline: float) -> OwnerView | None:
     """Return who answers; None if that is a server without a SQLite file, or one that needs a token first.
 
-    Raises `TimeoutError` if no answer comes by `deadline` (as `time.monotonic()` counts), and `OSError` if the
-    connection is lost.
+    Raises `TimeoutError` if no answer comes by `deadline` (as `time.monotonic()` counts), `PermissionError` if this
+    user is refused, and another `OSError` if the connection is lost.
     """
     return _ask(connected, "GET", "/v1/owner", b"", OwnerView, deadline)
 
@@ -43,6 +44,8 @@ def _ask(
     connected.sendall(head.encode() + body)
     status, answer = _read(connected, deadline)
     connected.settimeout(None)
+    if status == _FORBIDDEN:
+        raise PermissionError(answer.decode(errors="replace"))
     return msgspec.json.decode(answer, type=kind) if status == _OK else None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ class ThreadOwner:
         """Adopt the locked descriptor `lock`."""
         socket = socket_path(path)
         self._path = path
-        self._pid = os.getpid()
+        self._forgotten = False
         self._owner = Owner(path, lock)
         self._service = Service(
             ServerConfig(socket=socket, store=f"sqlite:{path}"),
@@ -67,7 +66,7 @@ class ThreadOwner:
     def stop(self) -> None:
         """Stop serving, close the store, and let another process own the file."""
         atexit.unregister(self.stop)
-        if self._pid != os.getpid() or not self._thread.is_alive():
+        if self._forgotten or not self._thread.is_alive():
             return
         assert self._loop is not None
         # If it has stopped by itself, its loop is closed already.
@@ -90,7 +89,9 @@ class ThreadOwner:
 
     def descriptors(self) -> Iterable[int]:
         """Return what a forked child must not keep. Its copy of SQLite's connection is left alone, as SQLite asks."""
-        return [*self._owner.descriptors(), *self._service.descriptors()] if self._pid == os.getpid() else []
+        return [] if self._forgotten else [*self._owner.descriptors(), *self._service.descriptors()]
 
     def forget(self) -> None:
-        """Nothing: the thread is not in the child."""
+        """Be no owner, in a forked child: the thread is not there."""
+        self._forgotten = True
+        atexit.unregister(self.stop)
