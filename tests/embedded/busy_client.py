@@ -57,9 +57,9 @@ def produce(caller: Caller, draining: threading.Event) -> None:
         caller.call("enqueue", "/v1/jobs", {"queue": QUEUE, "task": "t", "id": job}, job=job)
 
 
-def consume(caller: Caller, name: str) -> None:
+def consume(caller: Caller, name: str, ending: threading.Event) -> None:
     """Work on what is offered, one job after the other, with heartbeats."""
-    while True:
+    while not ending.is_set():
         wanted = {"queues": [QUEUE], "worker": name, "wait_ms": POLL_MS, "request_id": uuid.uuid4().hex}
         offered = caller.call("dequeue", "/v1/dequeue", wanted).json()
         for offer in offered["offers"]:
@@ -79,17 +79,18 @@ def work(caller: Caller, name: str, offer: dict[str, Any]) -> None:
 def main(database: str, ledger: str, name: str) -> None:
     notes = Ledger(Path(ledger))
     dialer = owner_dialer(database)
-    draining = threading.Event()
+    draining, ending = threading.Event(), threading.Event()
     callers = [Caller(RawClient(dialer), notes) for _ in range(2)]
-    threading.Thread(target=consume, args=(callers[0], name), daemon=True).start()
+    consumer = threading.Thread(target=consume, args=(callers[0], name, ending), daemon=True)
     producer = threading.Thread(target=produce, args=(callers[1], draining), daemon=True)
+    consumer.start()
     producer.start()
     for _ in sys.stdin:
         draining.set()
         producer.join()
         print("drained", flush=True)
-    # The consumer has nothing left to do by now.
-    os._exit(0)
+    ending.set()
+    consumer.join()
 
 
 if __name__ == "__main__":
