@@ -48,14 +48,12 @@ class Engine:
         clock: Clock,
         ids: IdSource,
         limits: Limits,
-        upkeep: bool = True,
     ) -> None:
         self.store = store
         """The port below the use cases, for benchmarks and tests of it."""
         self.clock = clock
         self.ids = ids
         self.limits = limits
-        self._upkeep = upkeep
         self._sweeper = Upkeep("sweeper", clock, self._sweep, idle_ms=limits.sweep_interval_ms)
         self._mover = Upkeep("mover", clock, store.advance_moves, idle_ms=limits.sweep_interval_ms)
         self._background: list[asyncio.Task[None]] = []
@@ -93,22 +91,32 @@ class Engine:
         clock, ids, limits = clock or SystemClock(), ids or RandomIds(), limits or Limits()
         store = await open_store(url, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints)
         try:
-            async with cls(store, clock=clock, ids=ids, limits=limits, upkeep=upkeep) as engine:
+            engine = cls(store, clock=clock, ids=ids, limits=limits)
+            try:
+                if upkeep:
+                    engine._start()
                 yield engine
+            finally:
+                await engine._stop()
         finally:
             await store.close()
 
     async def __aenter__(self) -> Self:
-        if self._upkeep:
-            self._background = [
-                asyncio.create_task(upkeep.run(), name=upkeep.name)
-                for upkeep in (self._sweeper, self._mover, *self.jobs.upkeep)
-            ]
+        self._start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._stop()
+
+    def _start(self) -> None:
+        self._background = [
+            asyncio.create_task(upkeep.run(), name=upkeep.name)
+            for upkeep in (self._sweeper, self._mover, *self.jobs.upkeep)
+        ]
+
+    async def _stop(self) -> None:
         """End the long polls with what there is, and the background work. What was to be given back is."""
         self.end_waits()
         for task in self._background:
