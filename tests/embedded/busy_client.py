@@ -11,9 +11,9 @@ import random
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from penstock.client.embedded.opening import owner_dialer
 from tests.support.embedded import Answer, RawClient
@@ -23,6 +23,10 @@ POLL_MS = 200
 BEATS_MAX = 8
 BEAT_S = 0.02
 BETWEEN_JOBS_S = (0.0, 0.04)
+
+
+def new_id() -> str:
+    return str(UUID(bytes=os.urandom(16), version=4))
 
 
 class Ledger:
@@ -53,14 +57,14 @@ class Caller:
 def produce(caller: Caller, draining: threading.Event) -> None:
     """Enqueue jobs with ids of our own."""
     while not draining.wait(random.uniform(*BETWEEN_JOBS_S)):
-        job = str(uuid.uuid4())
+        job = new_id()
         caller.call("enqueue", "/v1/jobs", {"queue": QUEUE, "task": "t", "id": job}, job=job)
 
 
 def consume(caller: Caller, name: str, ending: threading.Event) -> None:
     """Work on what is offered, one job after the other, with heartbeats."""
     while not ending.is_set():
-        wanted = {"queues": [QUEUE], "worker": name, "wait_ms": POLL_MS, "request_id": uuid.uuid4().hex}
+        wanted = {"queues": [QUEUE], "worker": name, "wait_ms": POLL_MS, "request_id": new_id()}
         offered = caller.call("dequeue", "/v1/dequeue", wanted).json()
         for offer in offered["offers"]:
             work(caller, name, offer)
@@ -88,7 +92,8 @@ def main(database: str, ledger: str, name: str) -> None:
     for _ in sys.stdin:
         draining.set()
         producer.join()
-        print("drained", flush=True)
+        sys.stdout.write("drained\n")
+        sys.stdout.flush()
     ending.set()
     consumer.join()
 

@@ -86,7 +86,7 @@ def test_the_child_of_a_thread_owner_is_its_client(file: EmbeddedFile) -> None:
     file.dial(dialer).close()
     assert file.owner() == os.getpid()
     assert in_child(lambda: owner_number(file.dial(dialer))) == "1"
-    assert in_child(lambda: (file.client().ask("POST", "/v1/queues", {"name": "a", "settings": {}}).status)) == "201"
+    assert in_child(lambda: file.client().ask("POST", "/v1/queues", {"name": "a", "settings": {}}).status) == "201"
     with file.dial(dialer) as connected:
         assert owner_number(connected) == 1
 

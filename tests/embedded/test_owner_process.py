@@ -283,9 +283,11 @@ def test_a_server_without_a_socket_is_named_as_who_has_the_file(file: EmbeddedFi
 
 def test_serve_refuses_a_socket_that_is_in_use_or_none_at_all(tmp_path: Path) -> None:
     taken = tmp_path / "taken.sock"
-    with RunningServer(tmp_path, "--socket", str(taken), "--store", "memory:"):
-        with pytest.raises(AssertionError, match="in use by another process"):
-            RunningServer(tmp_path, "--socket", str(taken), "--store", "memory:")
+    with (
+        RunningServer(tmp_path, "--socket", str(taken), "--store", "memory:"),
+        pytest.raises(AssertionError, match="in use by another process"),
+    ):
+        RunningServer(tmp_path, "--socket", str(taken), "--store", "memory:")
     (tmp_path / "text").write_text("precious")
     with pytest.raises(AssertionError, match="is not a socket"):
         RunningServer(tmp_path, "--socket", str(tmp_path / "text"), "--store", "memory:")

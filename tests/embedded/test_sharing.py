@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from penstock.client.embedded.errors import OwnerAccessDenied, OwnerNotStarted
-from penstock.store.sqlite.record import Record, write_record
+from penstock.store.ownership.record import Record, write_record
 from tests.end_to_end.running import RunningServer
 from tests.support.embedded import EmbeddedFile, in_child, owner_number
 
@@ -80,14 +80,14 @@ def test_a_user_who_may_not_use_the_file_is_refused_whatever_the_socket_allows(s
     shared.dial().close()
     Path(f"{shared.path}.sock").chmod(0o666)
 
-    told = in_child(lambda: shared.dial(), user=STRANGER)
+    told = in_child(shared.dial, user=STRANGER)
     assert "OwnerAccessDenied" in told
     assert "may not use this store" in told
 
 
 @as_root
 def test_a_folder_that_cannot_be_written_is_a_clear_error(shared: EmbeddedFile) -> None:
-    told = in_child(lambda: shared.dial(), user=STRANGER)
+    told = in_child(shared.dial, user=STRANGER)
     assert "cannot be opened: Permission denied" in told
     assert "jobs.db.lock" in told
 
@@ -100,7 +100,7 @@ def test_without_the_lock_file_a_second_owner_is_refused(file: EmbeddedFile) -> 
     file.note_processes()
     Path(f"{file.path}.lock").unlink()
     Path(f"{file.path}.sock").unlink()
-    with pytest.raises(OwnerNotStarted, match="in use by another process.*lock file was removed"):
+    with pytest.raises(OwnerNotStarted, match=r"in use by another process.*lock file was removed"):
         file.dial()
 
 
@@ -129,7 +129,7 @@ def leave_record(file: EmbeddedFile, boot: str) -> None:
 
 def test_a_file_in_use_by_another_kernel_is_refused_until_its_owner_is_gone(file: EmbeddedFile) -> None:
     leave_record(file, "another-boot")
-    with pytest.raises(OwnerNotStarted, match="another machine.*pid 4711"):
+    with pytest.raises(OwnerNotStarted, match=r"another machine.*pid 4711"):
         file.dial()
     leave_record(file, "another-boot")
     long_ago = Path(f"{file.path}.lock").stat().st_mtime - 16

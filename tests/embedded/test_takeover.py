@@ -109,8 +109,8 @@ def test_nothing_is_lost_or_done_twice_when_the_owner_is_killed(
     gaps_ms = [1_000 * (first_answer_s(lines, number + 1) - at_s) for number, at_s in kills.items()]
     record_property(
         "evidence",
-        f"{len(kills)} × kill -9 ({kill.__name__}), {stored['succeeded']} jobs of {CLIENTS} processes: 0 lost, 0 doubled; "
-        f"first answer after {summary(gaps_ms)} ms",
+        f"{len(kills)} × kill -9 ({kill.__name__}), {stored['succeeded']} jobs of {CLIENTS} processes: 0 lost, "
+        f"0 doubled; first answer after {summary(gaps_ms)} ms",
     )
 
 

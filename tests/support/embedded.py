@@ -21,8 +21,8 @@ from penstock.client.embedded.dialer import OwnerDialer
 from penstock.client.embedded.handshake import ask_owner
 from penstock.client.embedded.opening import owner_dialer
 from penstock.client.errors import ConnectionFailed
-from penstock.store.sqlite.owner import lock_path
-from penstock.store.sqlite.record import Record, read_record
+from penstock.store.ownership.paths import lock_path
+from penstock.store.ownership.record import Record, read_record
 
 PATIENCE_S = 40.0
 """How long anything may take on a machine that has much else to do."""

@@ -20,7 +20,8 @@ from penstock.server.logs import configure_logging
 from penstock.server.owner import OwnerRole
 from penstock.server.owner_process import Start, Started
 from penstock.server.serving import serve
-from penstock.store.sqlite.owner import Owner, socket_path
+from penstock.store.ownership.owner import Owner
+from penstock.store.ownership.paths import socket_path
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -81,7 +82,9 @@ def _own(start: Start) -> NoReturn:
 
 
 def _give_up(start: Start, last_signal: str) -> NoReturn:
-    error = StoreUnavailable(f"The owner was killed {DEATHS_MAX} times in {DEATHS_WITHIN_S:g} s, last by {last_signal}.")
+    error = StoreUnavailable(
+        f"The owner was killed {DEATHS_MAX} times in {DEATHS_WITHIN_S:g} s, last by {last_signal}."
+    )
     _report(start, Started(error=error.reason))
     Owner(start.path, start.lock).release(error)
     os._exit(1)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.server.config import StartFailure
 from penstock.server.unix_sockets import UnixListener, short_address
-from penstock.store.opening import sqlite_file
-from penstock.store.sqlite.owner import PRIVATE, canonical_path, sharing_of, socket_path
+from penstock.store.ownership.paths import PRIVATE, canonical_path, sharing_of, socket_path, sqlite_file
 
 if TYPE_CHECKING:
     from penstock.server.config import ServerConfig

@@ -13,8 +13,8 @@ import msgspec
 from penstock import __version__
 from penstock.domain.errors import StoreUnavailable
 from penstock.server.jobs.call import Call, Route, answer_json
-from penstock.store.opening import sqlite_file
-from penstock.store.sqlite.owner import SCHEMA, Owner
+from penstock.store.ownership.owner import SCHEMA, Owner
+from penstock.store.ownership.paths import sqlite_file
 from penstock.wire.jobs.ownership import HandOver, HandOverView, OwnerView
 
 if TYPE_CHECKING:

@@ -18,15 +18,16 @@ from penstock.client.embedded.handshake import ask_for_hand_over, ask_owner
 from penstock.client.embedded.starting import start_process
 from penstock.client.errors import ConnectionFailed
 from penstock.server.unix_sockets import short_address
-from penstock.store.opening import sqlite_file
-from penstock.store.sqlite.owner import SCHEMA, canonical_path, lock_path, open_lock, socket_path, try_lock
-from penstock.store.sqlite.record import read_record
+from penstock.store.ownership.owner import SCHEMA, open_lock, try_lock
+from penstock.store.ownership.paths import canonical_path, lock_path, socket_path, sqlite_file
+from penstock.store.ownership.record import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.client.embedded.thread_owner import ThreadOwner
-    from penstock.store.sqlite.record import Record
+    from penstock.store.ownership.record import Record
+    from penstock.wire.jobs.ownership import OwnerView
 
 SEEK_S = 10.0
 """How long an owner may hold the file without a socket to connect to."""
@@ -105,10 +106,7 @@ class OwnerDialer:
             undo.callback(connected.close)
             try:
                 view = ask_owner(connected, min(deadline, time.monotonic() + ANSWER_S))
-                if view is not None and view.schema < SCHEMA and self._start and not leaving:
-                    if ask_for_hand_over(connected, SCHEMA, min(deadline, time.monotonic() + ANSWER_S)):
-                        leaving.add(view.number)
-                if view is not None and view.number in leaving:
+                if view is not None and self._hand_over(connected, view, deadline, leaving):
                     return None
             except TimeoutError:
                 raise self._not_responding(deadline) from None
@@ -119,6 +117,14 @@ class OwnerDialer:
             self._keep(0 if view is None else view.number, deadline)
             undo.pop_all()
         return connected
+
+    def _hand_over(self, connected: socket.socket, view: OwnerView, deadline: float, leaving: set[int]) -> bool:
+        """Return whether an owner ends for us, because it is of an older version."""
+        answer_by = min(deadline, time.monotonic() + ANSWER_S)
+        older = view.schema < SCHEMA and self._start
+        if older and not leaving and ask_for_hand_over(connected, SCHEMA, answer_by):
+            leaving.add(view.number)
+        return view.number in leaving
 
     def _keep(self, number: int, deadline: float) -> None:
         """Have one connection to this owner that keeps it alive, besides those that are used."""
@@ -150,10 +156,12 @@ class OwnerDialer:
         return OwnerNotResponding(self._path, pid, ANSWER_S)
 
     def _record(self) -> Record | None:
-        with contextlib.suppress(OSError):
-            with forking.held(os.open(lock_path(self._path), os.O_RDONLY | os.O_CLOEXEC)) as lock:
-                return read_record(lock)
-        return None
+        try:
+            lock = os.open(lock_path(self._path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with forking.held(lock):
+            return read_record(lock)
 
     # -- owning -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from penstock.client.embedded.errors import OwnerNotStarted
 from penstock.client.embedded.forking import held
 from penstock.client.errors import ConnectionFailed
 from penstock.server.owner_process import Start, Started
-from penstock.store.sqlite.owner import sharing_of
+from penstock.store.ownership.paths import sharing_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,7 +28,9 @@ LOG_BYTES_MAX = 1024 * 1024
 
 _ANSWER_BYTES_MAX = 65_536
 _INTERPRETERS = ("python", "pypy")
-_BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from penstock.server.owner_process import main; main()"
+_BEGIN = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from penstock.server.owner_process import main; main()"
+)
 _INSTEAD = (
     'Use owner="thread" to run the owner in this process, or run one with '
     "`penstock serve --socket {path}.sock --store sqlite:{path}`."

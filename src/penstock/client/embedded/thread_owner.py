@@ -18,7 +18,8 @@ from penstock.domain.errors import PenstockError
 from penstock.server.config import ServerConfig, StartFailure
 from penstock.server.owner import OwnerRole
 from penstock.server.service import Service
-from penstock.store.sqlite.owner import Owner, socket_path
+from penstock.store.ownership.owner import Owner
+from penstock.store.ownership.paths import socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

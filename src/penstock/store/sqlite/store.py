@@ -12,13 +12,13 @@ import apsw
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Receipt
 from penstock.store.jobs.store import ScriptedJobs
+from penstock.store.ownership.owner import Owner
 from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease, Work
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.connection import MEMORY, broken, connect
 from penstock.store.sqlite.jobs import SqliteRunner
 from penstock.store.sqlite.migrations import migrate, next_owner_number, read_secret
 from penstock.store.sqlite.outcomes import APPENDED
-from penstock.store.sqlite.owner import Owner
 from penstock.store.sqlite.parts import Parts
 
 if TYPE_CHECKING:

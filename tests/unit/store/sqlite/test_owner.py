@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.domain.errors import StoreInUse, StoreUnavailable
-from penstock.store.sqlite.owner import Owner
+from penstock.store.ownership.owner import Owner
 from tests.unit.store.sqlite.conftest import OpenStore
 
 OPEN_AND_WAIT = """

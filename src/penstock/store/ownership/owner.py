@@ -16,9 +16,10 @@ import msgspec
 from penstock import __version__
 from penstock.domain.clock import SystemClock
 from penstock.domain.errors import StoreInUse, StoreUnavailable
-from penstock.store.sqlite.host import boot_id, check_file_system, file_system_type
+from penstock.store.ownership.host import boot_id, check_file_system, file_system_type
+from penstock.store.ownership.paths import PRIVATE, canonical_path, lock_path, sharing_of
+from penstock.store.ownership.record import Record, age_s, read_record, write_record
 from penstock.store.sqlite.migrations import MIGRATIONS
-from penstock.store.sqlite.record import Record, age_s, read_record, write_record
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,8 +34,6 @@ RENEW_S = 5.0
 STALE_S = 15.0
 """A record of another kernel that is older than this belongs to an owner that is gone."""
 
-PRIVATE = 0o600
-
 _LOCKED_BYTE = 1 << 62
 """The byte of the database that the second lock is on: far beyond the file's end, and beyond what SQLite locks."""
 
@@ -46,30 +45,6 @@ _claimed: dict[tuple[int, int], Owner] = {}
 locks on it, which belong to the process and not to a descriptor."""
 
 _prepared: dict[str, Owner] = {}
-
-
-def lock_path(path: str) -> str:
-    """Return the name of the lock file of a database."""
-    return path + ".lock"
-
-
-def socket_path(path: str) -> str:
-    """Return the name of the socket on which a database's owner serves, unless its record names another."""
-    return path + ".sock"
-
-
-def canonical_path(path: str) -> str:
-    """Return the one name by which a database is locked, however it was named."""
-    return os.path.realpath(path)
-
-
-def sharing_of(path: str) -> tuple[int, int | None]:
-    """Return the mode and the group of a database file, for its lock and socket; if there is none, they are private."""
-    try:
-        found = Path(path).stat()
-    except FileNotFoundError:
-        return PRIVATE, None
-    return stat.S_IMODE(found.st_mode), found.st_gid
 
 
 def open_lock(path: str) -> int:
