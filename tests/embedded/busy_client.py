@@ -21,6 +21,7 @@ from tests.support.embedded import Answer, RawClient
 QUEUE = "work"
 POLL_MS = 200
 BEATS_MAX = 8
+WAITING_MAX = 20
 BEAT_S = 0.02
 BETWEEN_JOBS_S = (0.0, 0.04)
 
@@ -54,20 +55,23 @@ class Caller:
         return answer
 
 
-def produce(caller: Caller, draining: threading.Event) -> None:
-    """Enqueue jobs with ids of our own."""
+def produce(caller: Caller, room: threading.Semaphore, draining: threading.Event) -> None:
+    """Enqueue jobs with ids of our own, no faster than they are worked on."""
     while not draining.wait(random.uniform(*BETWEEN_JOBS_S)):
+        if not room.acquire(timeout=POLL_MS / 1_000):
+            continue
         job = new_id()
         caller.call("enqueue", "/v1/jobs", {"queue": QUEUE, "task": "t", "id": job}, job=job)
 
 
-def consume(caller: Caller, name: str, ending: threading.Event) -> None:
+def consume(caller: Caller, name: str, room: threading.Semaphore, ending: threading.Event) -> None:
     """Work on what is offered, one job after the other, with heartbeats."""
     while not ending.is_set():
         wanted = {"queues": [QUEUE], "worker": name, "wait_ms": POLL_MS, "request_id": new_id()}
         offered = caller.call("dequeue", "/v1/dequeue", wanted).json()
         for offer in offered["offers"]:
             work(caller, name, offer)
+            room.release()
 
 
 def work(caller: Caller, name: str, offer: dict[str, Any]) -> None:
@@ -84,9 +88,10 @@ def main(database: str, ledger: str, name: str) -> None:
     notes = Ledger(Path(ledger))
     dialer = owner_dialer(database)
     draining, ending = threading.Event(), threading.Event()
+    room = threading.Semaphore(WAITING_MAX)
     callers = [Caller(RawClient(dialer), notes) for _ in range(2)]
-    consumer = threading.Thread(target=consume, args=(callers[0], name, ending), daemon=True)
-    producer = threading.Thread(target=produce, args=(callers[1], draining), daemon=True)
+    consumer = threading.Thread(target=consume, args=(callers[0], name, room, ending), daemon=True)
+    producer = threading.Thread(target=produce, args=(callers[1], room, draining), daemon=True)
     consumer.start()
     producer.start()
     for _ in sys.stdin:

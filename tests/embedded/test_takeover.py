@@ -25,6 +25,7 @@ from tests.support.embedded import PATIENCE_S, EmbeddedFile, RawClient, keeper_o
 
 CLIENTS = 4
 KILLS = 50
+COLD_KILLS = 10
 BETWEEN_KILLS_S = (2.6, 3.4)
 """The keeper gives up after five deaths in ten seconds."""
 DRAIN_S_MAX = 60.0
@@ -84,11 +85,12 @@ def kill_owner_and_keeper(view: dict[str, Any]) -> None:
 @campaign
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kill", [kill_owner, kill_owner_and_keeper])
+@pytest.mark.parametrize(("kill", "often"), [(kill_owner, KILLS), (kill_owner_and_keeper, COLD_KILLS)])
 def test_nothing_is_lost_or_done_twice_when_the_owner_is_killed(
     file: EmbeddedFile,
     tmp_path: Path,
     kill: Callable[[dict[str, Any]], None],
+    often: int,
     record_property: Callable[[str, object], None],
 ) -> None:
     chance = random.Random(SEED)
@@ -96,7 +98,7 @@ def test_nothing_is_lost_or_done_twice_when_the_owner_is_killed(
     assert client.insist("POST", "/v1/queues", {"name": QUEUE, "settings": {}}).status == 201
     kills: dict[int, float] = {}
     with busy_clients(file, tmp_path) as clients:
-        for _ in range(trials(KILLS)):
+        for _ in range(trials(often)):
             threading.Event().wait(chance.uniform(*BETWEEN_KILLS_S))
             view = client.insist("GET", "/v1/owner").json()
             file.note_processes()

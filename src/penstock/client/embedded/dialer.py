@@ -69,6 +69,7 @@ class OwnerDialer:
         """Return a connection to the owner, which may be started for it, by `deadline`."""
         seek_by = time.monotonic() + SEEK_S
         leaving: set[int] = set()
+        last = self._record()
         while True:
             connected = self._connect(deadline, leaving)
             if connected is not None:
@@ -77,8 +78,12 @@ class OwnerDialer:
                 seek_by = time.monotonic() + SEEK_S
                 continue
             now = time.monotonic()
+            record = self._record()
+            if record != last:
+                # Another owner, or the same one further on.
+                last, seek_by = record, now + SEEK_S
             if now >= min(seek_by, deadline):
-                message = f"The owner of {self._path} does not serve ({self._record() or 'it left no record'})."
+                message = f"The owner of {self._path} does not serve ({record or 'it left no record'})."
                 raise OwnerNotFound(message) if now >= seek_by else ConnectionFailed(message)
             time.sleep(min(random.uniform(*_PAUSE_S), deadline - now))  # noqa: S311 - no secret
 
