@@ -13,6 +13,7 @@ import pytest
 
 from penstock.client.embedded import dialer as dialer_module
 from penstock.client.embedded.errors import OwnerError, OwnerNotFound, OwnerNotResponding, OwnerNotStarted
+from penstock.store.ownership.owner import SCHEMA
 from tests.end_to_end.running import RunningServer
 from tests.support.embedded import PATIENCE_S, EmbeddedFile, await_end, keeper_of, owner_number, run_python
 
@@ -227,7 +228,7 @@ def test_an_owner_whose_file_is_replaced_ends_and_leaves_the_new_one_alone(file:
 def test_a_newer_client_takes_over_from_an_older_owner(file: EmbeddedFile, monkeypatch: pytest.MonkeyPatch) -> None:
     file.dial().close()
     older = file.owner()
-    monkeypatch.setattr(dialer_module, "SCHEMA", dialer_module.SCHEMA + 1)
+    monkeypatch.setattr(dialer_module, "SCHEMA", SCHEMA + 1)
     with file.dial() as connected:
         assert owner_number(connected) == 2
     await_end(older)
@@ -235,7 +236,7 @@ def test_a_newer_client_takes_over_from_an_older_owner(file: EmbeddedFile, monke
 
 def test_an_older_client_stays_a_client_of_a_newer_owner(file: EmbeddedFile, monkeypatch: pytest.MonkeyPatch) -> None:
     file.dial().close()
-    monkeypatch.setattr(dialer_module, "SCHEMA", dialer_module.SCHEMA - 1)
+    monkeypatch.setattr(dialer_module, "SCHEMA", SCHEMA - 1)
     with file.dial() as connected:
         assert owner_number(connected) == 1
 
@@ -266,7 +267,7 @@ def test_clients_find_a_server_that_somebody_runs(
         assert file.client().ask("GET", "/v1/owner").json()["pid"] == server.process.pid
         assert listening_ports(server.process.pid) == [], "--socket opens no port"
         # A newer client does not end what an operator runs.
-        monkeypatch.setattr(dialer_module, "SCHEMA", dialer_module.SCHEMA + 1)
+        monkeypatch.setattr(dialer_module, "SCHEMA", SCHEMA + 1)
         assert file.client().ask("GET", "/v1/owner").json()["pid"] == server.process.pid
         server.process.terminate()
         assert server.process.wait(PATIENCE_S) == 0

@@ -137,7 +137,7 @@ def check_ledger(lines: list[dict[str, Any]], client: RawClient, stored: dict[st
 
 
 def first_answer_s(lines: list[dict[str, Any]], owner: int) -> float:
-    return min(line["at_s"] for line in lines if line["what"] == "answer" and line["owner"] >= owner)
+    return min(float(line["at_s"]) for line in lines if line["what"] == "answer" and line["owner"] >= owner)
 
 
 def summary(gaps_ms: list[float]) -> str:
