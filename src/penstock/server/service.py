@@ -83,8 +83,7 @@ class Service:
             else:
                 self._role = self._role or OwnerRole.of_server(self._config.store, self._config.socket)
                 if self._role is not None:
-                    # In case that the store is not opened; if it was, it has released the file by then.
-                    stack.callback(self._role.owner.release)
+                    stack.callback(self._role.owner.withdraw)
                 listener = stack.enter_context(listen_locally(self._config, self._config.socket))
             self._listener = listener
             opened = Engine.open(

@@ -221,6 +221,11 @@ class Owner:
             os.close(self._lock)
             self._lock = None
 
+    def withdraw(self) -> None:
+        """Release the file if no store was opened on it. A store that was opened releases it once it is closed."""
+        if _prepared.get(self.path) is self:
+            self.release()
+
     def descriptors(self) -> list[int]:
         """Return the open descriptors that hold the locks; a forked child that keeps copies keeps the locks."""
         return [descriptor for descriptor in (self._lock, self._database) if descriptor is not None]
