@@ -20,6 +20,7 @@ def serve(  # noqa: PLR0913 - one for each flag
     config: Annotated[str | None, Parameter(group=_FILE)] = None,
     host: Annotated[str, Parameter(group=_NETWORK)] = "127.0.0.1",
     port: Annotated[int, Parameter(group=_NETWORK)] = 9324,
+    socket: Annotated[str | None, Parameter(group=_NETWORK)] = None,
     insecure: Annotated[bool, Parameter(group=_NETWORK, negative="")] = False,
     tls_certificate: Annotated[str | None, Parameter(group=_NETWORK)] = None,
     tls_key: Annotated[str | None, Parameter(group=_NETWORK)] = None,
@@ -52,6 +53,9 @@ def serve(  # noqa: PLR0913 - one for each flag
         --insecure.
     port
         The port to listen on; 0 takes any free one.
+    socket
+        A Unix socket to listen on instead of a host and port, for users who may read and write the store's file. With
+        a SQLite store this server is the owner that embedded clients of the file find; no client starts another one.
     insecure
         Listen on an address that other machines reach, although nobody has to prove who they are.
     tls_certificate
@@ -110,6 +114,7 @@ def serve(  # noqa: PLR0913 - one for each flag
         settings = ServerConfig(
             host=host,
             port=port,
+            socket=socket,
             store=store,
             clock=clock,
             insecure=insecure,

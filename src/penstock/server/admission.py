@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.domain.errors import PenstockError
+    from penstock.server.unix_sockets import Peers
     from penstock.wire.http import Request, Response
 
     Authenticate = Callable[[Request], bool]
@@ -55,12 +56,15 @@ class Admission:
         connections_max: int = CONNECTIONS_MAX,
         authenticate: Authenticate | None = None,
         refuse: Refuse = refuse_plainly,
+        peers: Peers | None = None,
     ) -> None:
         self.guard = guard or BrowserGuard()
         self.memory = memory or RequestMemory()
         self.connections_max = connections_max
         self.authenticate = authenticate
         self.refuse = refuse
+        self.peers = peers
+        """Who may connect, where that is a Unix socket."""
         self.lingering = 0
         """How many connections were refused and are still open."""
         self._refused = 0

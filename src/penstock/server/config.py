@@ -6,6 +6,8 @@ import ipaddress
 import re
 import socket
 import ssl
+from pathlib import Path
+from socket import AddressFamily
 from typing import Literal
 
 import msgspec
@@ -57,6 +59,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str = "127.0.0.1"
     port: int = 9324
     """0 takes any free port; the line that says that the server is ready names it."""
+    socket: str | None = None
+    """A Unix socket to listen on instead of a port. With a SQLite store, embedded clients of the file find it."""
     store: str = "sqlite:./data/penstock.db"
     clock: Literal["system", "manual"] = "system"
     workers: int = 1
@@ -121,6 +125,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(f"The public URL {self.public_url!r} begins with neither http:// nor https://.")
         self._check_workers()
         self._check_tls()
+        self._check_socket()
         self._check_pages()
         self._check_clients()
         if self.purge_interval_s < 0 or self.name_reuse_s < 0:
@@ -130,7 +135,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(f"The monitoring token is shorter than {MONITORING_TOKEN_CHARACTERS_MIN} characters.")
         self._check_keys()
         self._check_tokens()
-        if not self.guarded and not self.insecure and not self._on_loopback():
+        if self.socket is None and not self.guarded and not self.insecure and not self._on_loopback():
             raise StartFailure(
                 f"{self.host} can be reached from other machines, and no credentials are configured: anybody could "
                 "read and delete messages. Listen on 127.0.0.1, configure keys or tokens in a file (--config), or say "
@@ -146,6 +151,15 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(
                 "A clock that is moved by hand can be moved in one process only, not in several workers."
             )
+
+    def _check_socket(self) -> None:
+        if self.socket is None:
+            return
+        if self.workers > 1 or self.tls_certificate is not None:
+            raise StartFailure("A server on a Unix socket is one process without TLS.")
+        place = Path(self.socket)
+        if not place.is_socket() and place.exists():
+            raise StartFailure(f"{self.socket} exists and is not a socket. Choose another name with --socket.")
 
     def _check_clients(self) -> None:
         if not 0 < self.client_timeout_s <= CLIENT_TIMEOUT_S_MAX:
@@ -211,7 +225,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         except OSError as error:
             raise StartFailure(f"The TLS certificate and key cannot be used: {error.strerror or error}.") from None
 
-    def addresses(self) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    def addresses(self) -> list[tuple[AddressFamily, tuple[str, int]]]:
         """Return the addresses that the host's name stands for, those of IPv4 first."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

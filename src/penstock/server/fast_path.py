@@ -73,7 +73,10 @@ class FastPath(ReadingProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._patience.start()
-        if len(self.connections) > self._admission.connections_max:
+        peers = self._admission.peers
+        if peers is not None and not peers.allow(transport.get_extra_info("socket")):
+            self._refuse_with(refusal(403, "The user of this process may not use this store."))
+        elif len(self.connections) > self._admission.connections_max:
             self._turn_away()
 
     def _turn_away(self) -> None:

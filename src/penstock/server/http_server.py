@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+import functools
+import socket
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from penstock.server.fast_path import fast_path
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Generator
 
     from uvicorn._types import ASGI3Application
@@ -32,10 +33,11 @@ _BACKLOG = 2048
 class HttpServer(uvicorn.Server):
     """Serves an endpoint by the fast path, and an application with all the rest, until `stop`.
 
-    `ready` is called once connections are accepted, `stopping` before those that are idle are closed.
+    `ready` is called once connections are accepted, `stopping` before those that are idle are closed. Every answer has
+    the `headers`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each thing that the service has to say
         self,
         answer: Answer,
         app: ASGI3Application,
@@ -46,6 +48,7 @@ class HttpServer(uvicorn.Server):
         ready: Callable[[], None] = lambda: None,
         stopping: Callable[[], None] = lambda: None,
         tls: tuple[str, str] | None = None,
+        headers: list[tuple[str, str]] | None = None,
     ) -> None:
         certificate, key = tls or (None, None)
         super().__init__(
@@ -63,6 +66,7 @@ class HttpServer(uvicorn.Server):
                 timeout_graceful_shutdown=GRACE_S,
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
+                headers=headers,
             )
         )
         self._ready = ready
@@ -78,9 +82,28 @@ class HttpServer(uvicorn.Server):
         """Leave signals to the process, which turns them into `stop`."""
         yield
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self.server_state.connections)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if sockets and sockets[0].family == socket.AF_UNIX:
+            await self._listen_locally(sockets[0])
+        else:
+            await super().startup(sockets)
         self._ready()
+
+    async def _listen_locally(self, listener: socket.socket) -> None:
+        """Do what uvicorn does, which takes a Unix socket for one of TCP."""
+        # uvicorn only calls it, and so do we.
+        make: Any = self.config.http_protocol_class
+        protocol = functools.partial(
+            make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        loop = asyncio.get_running_loop()
+        self.servers = [await loop.create_unix_server(protocol, sock=listener, backlog=_BACKLOG)]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping()

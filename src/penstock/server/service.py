@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
+import asyncio
+import contextlib
 import logging
 import resource
-import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,7 +17,6 @@ from penstock.server.access import Access
 from penstock.server.admission import LINGERING_MAX, Admission
 from penstock.server.app import App, Monitors
 from penstock.server.browser_guard import BrowserGuard
-from penstock.server.config import StartFailure
 from penstock.server.counters import RequestCounters
 from penstock.server.declared_queues import make_declared_queues
 from penstock.server.exchange import ConnectionLimits
@@ -27,15 +26,22 @@ from penstock.server.http_server import HttpServer
 from penstock.server.jobs.access import Access as JobAccess
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.counters import JobCounters
+from penstock.server.listening import cannot_listen, listen, listen_locally, url_of
 from penstock.server.metrics import Metrics
+from penstock.server.owner import HEADER as OWNER_HEADER
+from penstock.server.owner import KEPT_S, OwnerRole
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
+from penstock.server.unix_sockets import Peers, UnixListener
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
+
+    Listener = socket.socket | UnixListener
 
 _log = logging.getLogger(__name__)
 
@@ -46,21 +52,40 @@ _OTHER_FILES = 128 + LINGERING_MAX
 class Service:
     """One run of a server, on the event loop that `run` is called on. It leaves the process as it is.
 
-    `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too.
+    `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too. On a
+    Unix socket it owns its SQLite file, in the `role` that is given or in one of its own.
     """
 
-    def __init__(self, config: ServerConfig, ready: Callable[[str], None], *, shared_port: bool = False) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        ready: Callable[[str], None],
+        *,
+        shared_port: bool = False,
+        role: OwnerRole | None = None,
+    ) -> None:
+        self._role = role
         self._shared_port = shared_port
         self._config = config
         self._announce = ready
         self._server: HttpServer | None = None
         self._stopped = False
+        self._listener: Listener | None = None
+        self._watch: asyncio.Task[None] | None = None
         self.clock = _clock(config)
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `StartFailure` or a `PenstockError` about the store if it cannot start."""
         self._config.check()
-        with listen(self._config, shared=self._shared_port) as listener:
+        with contextlib.ExitStack() as stack:
+            if self._config.socket is None:
+                listener: Listener = stack.enter_context(listen(self._config, shared=self._shared_port))
+            else:
+                self._role = self._role or OwnerRole.of_server(self._config.store, self._config.socket)
+                if self._role is not None:
+                    stack.callback(self._role.owner.withdraw)
+                listener = stack.enter_context(listen_locally(self._config, self._config.socket))
+            self._listener = listener
             opened = Engine.open(
                 self._config.store,
                 clock=self.clock,
@@ -69,6 +94,8 @@ class Service:
             )
             async with opened as engine:
                 await self._serve(engine, listener)
+        if self._role is not None and self._role.failure is not None:
+            raise self._role.failure
 
     def stop(self) -> None:
         """End in good order, at whatever stage it is; asked a second time, without waiting for clients."""
@@ -76,7 +103,11 @@ class Service:
         if self._server is not None:
             self._server.stop()
 
-    async def _serve(self, engine: Engine, listener: socket.socket) -> None:
+    def descriptors(self) -> list[int]:
+        """Return those of a Unix socket and its connections; a forked child that keeps them keeps clients waiting."""
+        return self._listener.descriptors() if isinstance(self._listener, UnixListener) else []
+
+    async def _serve(self, engine: Engine, listener: Listener) -> None:
         config = self._config
         await make_declared_queues(engine.queues, config.queues)
         counters = RequestCounters()
@@ -104,8 +135,9 @@ class Service:
             access=JobAccess(config.tokens, required=config.guarded),
             counters=job_counters,
             tracing=process_tracing(),
+            more=() if self._role is None else self._role.routes(),
         )
-        url = _url(config, listener)
+        url = url_of(config, listener)
         fast = FastFront(endpoint, jobs)
         admission = Admission(
             guard=_guard(config),
@@ -113,25 +145,46 @@ class Service:
             connections_max=_connections_max(config),
             authenticate=fast.recognise if config.guarded else None,
             refuse=fast.refuse,
+            peers=None if config.socket is None else Peers(None if self._role is None else self._role.owner.path),
         )
         self._server = HttpServer(
             fast.answer,
             Front(app, JobApp(jobs, body_bytes_max=engine.jobs.limits.request_bytes_max)),
             begin=fast.begin,
-            limits=ConnectionLimits(patience_s=config.client_timeout_s),
+            limits=ConnectionLimits(patience_s=_patience_s(config, self._role)),
             admission=admission,
-            ready=lambda: self._announce(url),
-            stopping=engine.end_waits,
+            ready=lambda: self._note_ready(listener, url),
+            stopping=lambda: _note_stopping(engine, listener),
             tls=_tls(config),
+            headers=[] if self._role is None else [(OWNER_HEADER, str(self._role.owner.number))],
         )
         if self._stopped:
             return
         try:
-            await self._server.serve(sockets=[listener])
+            await self._server.serve(sockets=[listener.socket if isinstance(listener, UnixListener) else listener])
         except OSError as error:
             if self._server.started:
                 raise
-            raise _cannot_listen(config, error) from None
+            raise cannot_listen(config, error) from None
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def _note_ready(self, listener: Listener, url: str) -> None:
+        server = self._server
+        assert server is not None
+        if isinstance(listener, UnixListener):
+            listener.publish()
+        if self._role is not None:
+            self._role.owner.note_ready()
+            self._watch = asyncio.create_task(self._role.watch(lambda: server.connections, self.stop))
+        self._announce(url)
+
+
+def _note_stopping(engine: Engine, listener: Listener) -> None:
+    if isinstance(listener, UnixListener):
+        listener.retract()
+    engine.end_waits()
 
 
 def _access(config: ServerConfig, engine: Engine) -> Access | None:
@@ -185,34 +238,8 @@ def _limits(config: ServerConfig) -> Limits:
     )
 
 
-def listen(config: ServerConfig, *, shared: bool) -> socket.socket:
-    """Take the port, before anything is done that would be in vain without it; or share it with other workers."""
-    family, address = config.addresses()[0]
-    listener = socket.socket(family)
-    try:
-        if shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(config, error) from None
-    return listener
-
-
-def _cannot_listen(config: ServerConfig, error: OSError) -> StartFailure:
-    if error.errno == errno.EADDRINUSE:
-        return StartFailure(
-            f"Port {config.port} on {config.host} is in use by another process. "
-            "Choose another with --port, or any free one with --port 0."
-        )
-    return StartFailure(f"Cannot listen on {config.host} port {config.port}: {error.strerror}.")
-
-
-def _url(config: ServerConfig, listener: socket.socket) -> str:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"{config.scheme}://{host}:{listener.getsockname()[1]}"
+def _patience_s(config: ServerConfig, role: OwnerRole | None) -> float:
+    return KEPT_S if role is not None and role.on_demand else config.client_timeout_s
 
 
 def _tls(config: ServerConfig) -> tuple[str, str] | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.server.config import ServerConfig
+    from penstock.server.owner import OwnerRole
 
 _log = logging.getLogger(__name__)
 
@@ -26,18 +27,26 @@ _GARBAGE_THRESHOLDS = (100_000, 50, 100)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(config: ServerConfig, announce: Callable[[str], None], *, starter: int | None = None) -> None:
+def serve(
+    config: ServerConfig,
+    announce: Callable[[str], None],
+    *,
+    starter: int | None = None,
+    role: OwnerRole | None = None,
+) -> None:
     """Serve in this process; as a worker, until the pipe to the `starter` is closed, at the latest."""
     _raise_file_limit()
     stop_tracing = set_up_tracing()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, announce, starter))
+            runner.run(_serve(config, announce, starter, role))
     finally:
         stop_tracing()
 
 
-async def _serve(config: ServerConfig, announce: Callable[[str], None], starter: int | None) -> None:
+async def _serve(
+    config: ServerConfig, announce: Callable[[str], None], starter: int | None, role: OwnerRole | None
+) -> None:
     def ready(url: str) -> None:
         _calm_garbage_collector()
         announce(url)
@@ -48,7 +57,7 @@ async def _serve(config: ServerConfig, announce: Callable[[str], None], starter:
         _log.warning("stopping, since whoever started this worker is gone")
         service.stop()
 
-    service = Service(config, ready, shared_port=starter is not None)
+    service = Service(config, ready, shared_port=starter is not None, role=role)
     loop = asyncio.get_running_loop()
     if starter is not None:
         loop.add_reader(starter, orphaned)

@@ -14,8 +14,8 @@ import msgspec
 
 from penstock.domain.errors import PenstockError
 from penstock.server.config import StartFailure
+from penstock.server.listening import listen
 from penstock.server.logs import configure_logging
-from penstock.server.service import listen
 from penstock.server.serving import serve
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.domain.clock import SystemClock
@@ -10,14 +9,13 @@ from penstock.domain.errors import ExtraMissing, StoreUrlInvalid
 from penstock.domain.failpoints import Failpoints
 from penstock.domain.ids import OrderedIds
 from penstock.domain.limits import Limits
+from penstock.store.ownership.paths import STORE_FORMS, file_path
 
 if TYPE_CHECKING:
     from penstock.domain.clock import Clock
     from penstock.domain.ids import IdSource
     from penstock.domain.job_limits import JobLimits
     from penstock.store.port import Store
-
-_FORMS = "A store is named as sqlite:PATH, memory: or postgresql://HOST/DATABASE."
 
 
 async def open_store(
@@ -41,12 +39,12 @@ async def open_store(
     failpoints = Failpoints() if failpoints is None else failpoints
     scheme, colon, rest = url.partition(":")
     if not colon:
-        message = f"The store's address has no scheme. {_FORMS}"
+        message = f"The store's address has no scheme. {STORE_FORMS}"
         raise StoreUrlInvalid(message)
 
     if scheme in ("postgresql", "postgres"):
         if not rest.startswith("//"):
-            message = f"The store's address lacks the // after its scheme. {_FORMS}"
+            message = f"The store's address lacks the // after its scheme. {STORE_FORMS}"
             raise StoreUrlInvalid(message)
         # Only who uses PostgreSQL pays for loading its driver.
         try:
@@ -66,29 +64,12 @@ async def open_store(
     if scheme == "memory" and not rest:
         path = ":memory:"
     elif scheme == "sqlite" and rest:
-        path = _file_path(rest)
+        path = file_path(rest)
     else:
-        message = f"There is no store of the kind {scheme}:{'' if scheme == 'sqlite' else rest[:20]} here. {_FORMS}"
+        message = (
+            f"There is no store of the kind {scheme}:{'' if scheme == 'sqlite' else rest[:20]} here. {STORE_FORMS}"
+        )
         raise StoreUrlInvalid(message)
     return await SqliteStore.open(
         path, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints
     )
-
-
-def _file_path(rest: str) -> str:
-    """Make the folder of a database file, and give the file's path; `sqlite:///PATH` is understood too."""
-    if rest.startswith("///"):
-        rest = rest[2:]
-    elif rest.startswith("//"):
-        message = f"A SQLite store is a file, on no other host. {_FORMS}"
-        raise StoreUrlInvalid(message)
-    path = Path(rest).expanduser()
-    if rest.endswith("/") or path.is_dir():
-        message = f"The store's address names a folder, {rest}, where a file should be. {_FORMS}"
-        raise StoreUrlInvalid(message)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"The store's folder {path.parent} cannot be made: {error.strerror}."
-        raise StoreUrlInvalid(message) from error
-    return str(path)

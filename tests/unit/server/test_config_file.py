@@ -197,4 +197,4 @@ def test_the_example_in_the_documentation_is_in_order(path: Path) -> None:
     assert [token.caller.name for token in file.tokens] == ["shop", "workers", "operations"]
     assert len(file.queues("eu-west-1", "111122223333")) == 3
     told = {field.encode_name for field in msgspec.structs.fields(ServerConfig)} - {"keys", "tokens", "queues"}
-    assert told - file.settings.keys() == {"clock", "insecure"}
+    assert told - file.settings.keys() == {"clock", "insecure", "socket"}

@@ -19,8 +19,11 @@ from penstock.wire.jobs.cursors import Cursors
 from penstock.wire.jobs.tokens import LeaseTokens
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.engine.engine import Engine
     from penstock.server.jobs.access import Access
+    from penstock.server.jobs.call import Route
     from penstock.server.jobs.counters import JobCounters
     from penstock.server.jobs.tracing import Tracing
 
@@ -33,8 +36,9 @@ def job_endpoint(
     access: Access | None = None,
     counters: JobCounters | None = None,
     tracing: Tracing | None = None,
+    more: Iterable[Route] = (),
 ) -> Endpoint:
-    """Make the endpoint with all routes on an engine."""
+    """Make the endpoint with all routes on an engine, and `more` of this server's own."""
     jobs, secret, ids = engine.jobs, engine.secret, engine.ids
     observer = Observer(jobs.looking, counters, tracing)
     cursors = Cursors(secret)
@@ -48,6 +52,7 @@ def job_endpoint(
             *OperationRoutes(jobs, cursors).routes(),
             *ScheduleRoutes(jobs).routes(),
             *WorkerRoutes(jobs).routes(),
+            *more,
         ],
         access=access,
         ids=ids,

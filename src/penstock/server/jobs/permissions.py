@@ -45,6 +45,7 @@ PERMISSIONS: dict[str, Permission] = {
     "GetOperation": _READ_ALL,
     "ListSchedules": _READ_ALL,
     "GetSchedule": _READ_ALL,
+    "GetOwner": _READ_ALL,
     "CreateQueue": _ADMIN,
     "PutQueue": _ADMIN,
     "ChangeQueue": _ADMIN,
@@ -58,6 +59,7 @@ PERMISSIONS: dict[str, Permission] = {
     "SaveSchedule": _ADMIN,
     "PutSchedule": _ADMIN,
     "DeleteSchedule": _ADMIN,
+    "HandOver": _ADMIN,
 }
 """By the name of a route. A lease's token is itself the right to report on that job, besides the scope."""
 

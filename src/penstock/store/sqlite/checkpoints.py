@@ -14,6 +14,8 @@ import apsw
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Closed = Callable[[apsw.Error | None], None]
+
 _log = logging.getLogger(__name__)
 
 WAL_PAGES_MAX = 2_000
@@ -81,11 +83,21 @@ class Checkpoints:
         # Someone who reads the file holds the log up; trying again at every commit would not help.
         self._begin_at_pages = WAL_PAGES_MAX if copied >= pages else pages + WAL_PAGES_MAX
 
-    def close(self) -> None:
-        """End the thread, after what it is doing."""
+    def begin_to_close(self, db: apsw.Connection, closed: Closed, *, keep_log: bool = False) -> None:
+        """Have the thread close both connections, call `closed` with what went wrong, if anything did, and end."""
+        self._asked.put(partial(self._close, db, closed, keep_log=keep_log))
         self._asked.put(None)
-        self._thread.join()
-        self._db.close()
+
+    def _close(self, db: apsw.Connection, closed: Closed, *, keep_log: bool) -> None:
+        failure = None
+        try:
+            for connection in (self._db, db):
+                if keep_log:
+                    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                connection.close()
+        except apsw.Error as error:
+            failure = error
+        closed(failure)
 
     def _copy(self) -> None:
         try:

@@ -121,8 +121,13 @@ class Commits:
             self._busy = True
             self._loop.call_soon(self._next)
 
-    async def close(self) -> None:
-        """Do what is pending, refuse what comes, move the log into the database and close it."""
+    @property
+    def failure(self) -> OSError | None:
+        """Why everything is refused: the log could not be synced."""
+        return self._failure
+
+    async def close(self, *, keep_log: bool = False) -> None:
+        """Do what is pending, refuse what comes, move the log into the database, unless it is kept, and close it."""
         self._closed = True
         if self._busy:
             self._idle = self._loop.create_future()
@@ -131,15 +136,20 @@ class Commits:
             self._db.close()
             return
         self._log.close()
-        # The last connection to close moves the log into the database and removes it.
-        await self._loop.run_in_executor(None, self._shut)
+        ended: asyncio.Future[None] = self._loop.create_future()
 
-    def _shut(self) -> None:
-        try:
-            self._checkpoints.close()
-            self._db.close()
-        except apsw.Error as error:
-            raise _unavailable(error) from error
+        def end(error: apsw.Error | None) -> None:
+            if ended.cancelled():
+                return
+            if error is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(_unavailable(error))
+
+        # The last connection to close moves the log into the database and removes it. Not in the loop's executor, which
+        # is gone already where a program ends without having closed the store.
+        self._checkpoints.begin_to_close(self._db, lambda error: self._tell_loop(end, error), keep_log=keep_log)
+        await ended
 
     def _next(self) -> None:
         """Run what has gathered, commit it, and begin to make that durable."""
@@ -230,9 +240,12 @@ class Commits:
             self._next_or_later()
 
     def _finished(self) -> None:
-        # By the thread. A loop that is closed has nobody left who waits.
+        self._tell_loop(self._next_or_later)
+
+    def _tell_loop(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Call back on the loop, from a thread. A loop that is closed has nobody left who waits."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._next_or_later)
+            self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _break(self, calls: list[Call[Any]], failure: OSError) -> None:
         """Refuse everything from now on: what is committed may not be on the disk, and will look as if it were."""

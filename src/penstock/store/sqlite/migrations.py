@@ -78,3 +78,14 @@ def read_secret(db: apsw.Connection) -> bytes:
     assert isinstance(secret, bytes)
     assert len(secret) == _SECRET_BYTES
     return secret
+
+
+def next_owner_number(db: apsw.Connection) -> int:
+    """Count the owners that the store has had, the present one included."""
+    with db:
+        number = db.execute(
+            "INSERT INTO meta (name, value) VALUES ('owner_number', 1) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value"
+        ).get
+    assert isinstance(number, int)
+    return number

@@ -12,13 +12,13 @@ import apsw
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Receipt
 from penstock.store.jobs.store import ScriptedJobs
+from penstock.store.ownership.owner import Owner
 from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease, Work
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.connection import MEMORY, broken, connect
 from penstock.store.sqlite.jobs import SqliteRunner
-from penstock.store.sqlite.migrations import migrate, read_secret
+from penstock.store.sqlite.migrations import migrate, next_owner_number, read_secret
 from penstock.store.sqlite.outcomes import APPENDED
-from penstock.store.sqlite.owner import Owner
 from penstock.store.sqlite.parts import Parts
 
 if TYPE_CHECKING:
@@ -78,11 +78,13 @@ class SqliteStore:
 
         Raises `StoreInUse` if another process has it open, `StoreIncompatible` if it is newer or no store at all.
         """
-        owner = None if path == MEMORY else Owner(path)
+        owner = None if path == MEMORY else Owner.of_store(path)
         db = None
         try:
             db = connect(path)
             migrate(db, path)
+            if owner is not None:
+                owner.number = next_owner_number(db)
             secret = read_secret(db)
             parts = Parts(db, clock, ids, limits)
             commits = Commits(
@@ -93,12 +95,16 @@ class SqliteStore:
                 in_memory=owner is None,
             )
             jobs = ScriptedJobs(SqliteRunner(commits, parts.transaction, failpoints), ids=ids, limits=job_limits)
+            if owner is not None:
+                owner.store_failure = lambda: commits.failure
+                owner.keep_renewed(asyncio.get_running_loop())
+                owner.note_open()
             return cls(secret, parts, commits, owner, failpoints, jobs)
         except BaseException as error:
             if db is not None:
                 db.close()
             if owner is not None:
-                owner.release()
+                owner.release(error)
             if isinstance(error, apsw.Error):
                 raise broken(error, path) from error
             if isinstance(error, OSError):
@@ -117,7 +123,8 @@ class SqliteStore:
         if self._commits.closed:
             return
         await self.jobs.close()
-        await self._commits.close()
+        # If the path names another file now, that file's log must not be removed for ours.
+        await self._commits.close(keep_log=self._owner is not None and self._owner.lost)
         # Not if that was cancelled or failed: then the file may still be open, and nobody else may have it.
         if self._owner is not None:
             self._owner.release()

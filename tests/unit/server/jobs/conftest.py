@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from penstock.server.jobs.call import Streamed
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.endpoint import Endpoint
 from penstock.server.jobs.tracing import Tracing
+from penstock.server.owner import OwnerRole
+from penstock.store.ownership.owner import Owner
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
 from penstock.wire.http import Request
@@ -116,10 +119,18 @@ def tracing() -> Tracing | None:
 
 
 @pytest.fixture
+def role(tmp_path: Path) -> Iterator[OwnerRole]:
+    """What a server has that owns a file, beyond what all have."""
+    owner = Owner.take(str(tmp_path / "owned.db"))
+    yield OwnerRole(owner, str(tmp_path / "owned.db.sock"))
+    owner.release()
+
+
+@pytest.fixture
 def endpoint(
-    engine: Engine, ids: CountedIds, access: Access, counted: JobCounters, tracing: Tracing | None
+    engine: Engine, ids: CountedIds, access: Access, counted: JobCounters, tracing: Tracing | None, role: OwnerRole
 ) -> Endpoint:
-    return job_endpoint(engine, access=access, counters=counted, tracing=tracing)
+    return job_endpoint(engine, access=access, counters=counted, tracing=tracing, more=role.routes())
 
 
 @pytest.fixture

@@ -209,6 +209,7 @@ async def test_what_is_about_all_tenants_is_not_for_a_token_of_one(endpoint: End
         "GetOperation",
         "ListSchedules",
         "GetSchedule",
+        "GetOwner",
     }
     [route] = [route for route in endpoint.routes if route.name == name]
     request = Request(route.method, route.path, "", {"authorization": f"Bearer {ACME}"}, b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,9 @@ def checkpoints(db: apsw.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checkpoints_module, "WAL_PAGES_HELD_UP", 4 * PAGES_MAX)
     checkpoints = Checkpoints(str(path))
     yield checkpoints
-    checkpoints.close()
+    closed: queue.SimpleQueue[apsw.Error | None] = queue.SimpleQueue()
+    checkpoints.begin_to_close(db, closed.put)
+    assert closed.get(timeout=10) is None
 
 
 def write(db: apsw.Connection, notes: int) -> None:

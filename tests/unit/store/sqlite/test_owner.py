@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.domain.errors import StoreInUse, StoreUnavailable
-from penstock.store.sqlite.owner import Owner
+from penstock.store.ownership.owner import Owner
 from tests.unit.store.sqlite.conftest import OpenStore
 
 OPEN_AND_WAIT = """
@@ -70,4 +70,4 @@ async def test_the_same_process_does_not_open_a_store_twice(open_store: OpenStor
 
 def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="No such file"):
-        Owner(str(tmp_path / "missing" / "penstock.db"))
+        Owner.take(str(tmp_path / "missing" / "penstock.db"))
