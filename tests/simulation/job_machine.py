@@ -44,7 +44,13 @@ Wishes = list[tuple[dict[str, Any], bytes | None, bool]]
 
 RETRY = RetryPolicy(attempts_max=3, losses_max=2, backoff_ms=1_000, jitter=False)
 SETTINGS = JobQueueSettings(
-    retry=RETRY, aging_ms=1_000, offer_ms=5_000, lease_ms=8_000, timeout_ms=20_000, retention_ms=40_000, dead_retention_ms=90_000
+    retry=RETRY,
+    aging_ms=1_000,
+    offer_ms=5_000,
+    lease_ms=8_000,
+    timeout_ms=20_000,
+    retention_ms=40_000,
+    dead_retention_ms=90_000,
 )
 QUEUES = {
     "plain": msgspec.structs.replace(SETTINGS, depth_max=12, lanes={"k": LaneSettings(width=2, shared=True)}),

@@ -129,7 +129,9 @@ class JobModel:
             if replaced is not None:
                 self._finish(replaced, JobState.CANCELLED)
             due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
-            job = ModelJob(draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms, self.now_ms)
+            job = ModelJob(
+                draft, queue, JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED, due_at_ms, self.now_ms
+            )
             self.jobs.append(job)
         if key is not None:
             self._keys[queue.id, key] = (self.now_ms + queue.settings.key_ttl_ms, draft.fingerprint, job)

@@ -122,7 +122,6 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
         ("group", request.group),
         ("concurrency.key", request.concurrency_key),
         ("unique_key", request.unique_key),
-        ("start_rate.key", None if request.start_rate is None else request.start_rate.key),
         ("idempotency_key", request.idempotency_key),
         ("correlation_id", request.correlation_id or None),
     ):
@@ -130,19 +129,13 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
             check_name(field, text, limits)
     if request.group is not None and request.concurrency_key is not None:
         raise JobInvalid("A job has either a group or a concurrency key.", "group")
-    if request.on_duplicate is OnDuplicate.REPLACE and request.unique_key is None:
-        raise JobInvalid("Only a job with a unique key can replace another.", "on_duplicate")
+    _check_unique_key(request)
     check_size("payload", len(request.payload), limits.payload_bytes_max)
     check_range("delay_ms", request.delay_ms, 0, limits.delay_ms_max)
     check_range("priority", request.priority, 0, PRIORITY_MAX)
     check_range("concurrency.width", request.concurrency_width, 1, limits.lane_width_max)
     if request.start_rate is not None:
-        check_range("start_rate.burst", request.start_rate.burst, 1, limits.start_burst_max)
-        if not limits.start_per_second_min <= request.start_rate.per_second <= limits.start_per_second_max:
-            raise JobInvalid(
-                f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
-                "start_rate.per_second",
-            )
+        _check_start_rate(request.start_rate, limits)
     if request.run_at_ms is not None:
         if request.delay_ms:
             raise JobInvalid("A job has either a delay or an instant at which it runs.", "run_at_ms")
@@ -153,6 +146,21 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
         raise JobInvalid(f"A job has at most {limits.tags_max} tags.", "tags")
     for tag in request.tags:
         check_name("tags", tag, limits)
+
+
+def _check_start_rate(rate: StartRate, limits: JobLimits) -> None:
+    check_name("start_rate.key", rate.key, limits)
+    check_range("start_rate.burst", rate.burst, 1, limits.start_burst_max)
+    if not limits.start_per_second_min <= rate.per_second <= limits.start_per_second_max:
+        raise JobInvalid(
+            f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
+            "start_rate.per_second",
+        )
+
+
+def _check_unique_key(request: JobRequest) -> None:
+    if request.on_duplicate is OnDuplicate.REPLACE and request.unique_key is None:
+        raise JobInvalid("Only a job with a unique key can replace another.", "on_duplicate")
 
 
 def _lane(request: JobRequest) -> Lane | None:

@@ -214,8 +214,9 @@ class JobStore(Protocol):
     async def offer(self, queue: JobQueue, *, count: int, worker: str, tasks: tuple[str, ...] = ()) -> Offers:
         """Offer up to `count` jobs that are due, of these tasks if any are named, to one worker. Never waits.
 
-        Tenants take turns; within a tenant they come in the order of *due instant − priority × `aging_ms`*, then of enqueueing. A lane lets as many go as it is
-        wide. Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
+        Tenants take turns; within a tenant the order is that of the instants at which jobs became due, less `aging_ms`
+        for each step of priority. A lane lets as many go as it is wide, and a start rate as many as it has tokens.
+        Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
         """
 
     async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:

@@ -24,9 +24,7 @@ async def test_a_worker_is_offered_jobs_of_its_tasks_only(jobs: JobStore, queue:
     assert [one.lease.job_id for one in await offer(jobs, queue)] == [mail, fax]
 
 
-async def test_the_jobs_of_several_tasks_come_in_one_order(
-    jobs: JobStore, queue: JobQueue, clock: ManualClock
-) -> None:
+async def test_the_jobs_of_several_tasks_come_in_one_order(jobs: JobStore, queue: JobQueue, clock: ManualClock) -> None:
     ids = []
     for task, priority in (("b", 4), ("a", 4), ("c", 9), ("b", 4), ("x", 9), ("a", 9)):
         ids += await enqueue(jobs, queue, draft(task, priority=priority))

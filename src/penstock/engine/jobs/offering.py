@@ -125,9 +125,7 @@ class Offering:
         self, queues: list[JobQueue], room: Callable[[], int], wanted: Wanted, deadline_ms: int
     ) -> list[Offer]:
         with contextlib.ExitStack() as stack:
-            tickets = {
-                queue.id: stack.enter_context(self._waiters.ticket(queue.id, wanted.tasks)) for queue in queues
-            }
+            tickets = {queue.id: stack.enter_context(self._waiters.ticket(queue.id, wanted.tasks)) for queue in queues}
             while True:
                 signalled = await self._signalled(tickets, deadline_ms)
                 count = room()

@@ -273,9 +273,7 @@ class Streams:
         """How many streams are held back."""
         return sum(stream.held_back for stream in self._streams.values())
 
-    def open(
-        self, queues: Sequence[str], *, credit: int, worker: str = "", tasks: Sequence[str] = ()
-    ) -> OfferStream:
+    def open(self, queues: Sequence[str], *, credit: int, worker: str = "", tasks: Sequence[str] = ()) -> OfferStream:
         """Begin a stream, of jobs of these tasks if any are named. Whoever opens it closes it, however it ends."""
         check_range("count", credit, 0, self.limits.offers_max)
         if worker:

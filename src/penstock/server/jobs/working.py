@@ -175,9 +175,7 @@ class WorkRoutes:
         # What is wrong is told while there is still a status to tell it with.
         for name in wanted.queues:
             await self._jobs.queues.find_or_create(name)
-        stream = self._jobs.streams.open(
-            wanted.queues, credit=wanted.count, worker=wanted.worker, tasks=wanted.tasks
-        )
+        stream = self._jobs.streams.open(wanted.queues, credit=wanted.count, worker=wanted.worker, tasks=wanted.tasks)
 
         def offered(offers: list[Offer]) -> None:
             self._observer.offered(offers, wanted.worker, call.request.headers)

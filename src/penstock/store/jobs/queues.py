@@ -96,7 +96,13 @@ def delete(_tx: Tx, queue: JobQueue) -> Script[None]:
     [(use,)] = yield "queue_in_use", (queue.id,)
     if use is not None:
         raise JobStateConflict(f"The job queue {queue.name!r} still has {use}.")
-    for statement in ("delete_queue", "delete_queue_counts", "delete_queue_breakers", "delete_queue_gates", "delete_queue_operations"):
+    for statement in (
+        "delete_queue",
+        "delete_queue_counts",
+        "delete_queue_breakers",
+        "delete_queue_gates",
+        "delete_queue_operations",
+    ):
         yield statement, (queue.id,)
 
 

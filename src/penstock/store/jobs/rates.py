@@ -84,9 +84,7 @@ class Buckets:
 
     def _ahead_us(self, bucket: Bucket) -> int:
         """In how long it is full."""
-        return ahead_us(
-            self._after.get(bucket, 0), self._now_us, self._interval_us(bucket), self._rate(bucket).burst
-        )
+        return ahead_us(self._after.get(bucket, 0), self._now_us, self._interval_us(bucket), self._rate(bucket).burst)
 
     def _interval_us(self, bucket: Bucket) -> int:
         return interval_us_of(self._rate(bucket).per_second)

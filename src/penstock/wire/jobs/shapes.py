@@ -389,7 +389,9 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
         retry=None if job.retry is None else job.retry.policy(),
         unique_key=job.unique_key,
         on_duplicate=job.on_duplicate,
-        start_rate=None if rate is None else domain.StartRate(key=rate.key, per_second=rate.per_second, burst=rate.burst),
+        start_rate=None
+        if rate is None
+        else domain.StartRate(key=rate.key, per_second=rate.per_second, burst=rate.burst),
         tags=tuple(job.tags),
         trace=trace,
         correlation_id=correlation_id,
