@@ -135,15 +135,6 @@ def make_draft(
     )
 
 
-def _check_start_rate(rate: StartRate, limits: JobLimits) -> None:
-    check_range("start_rate.burst", rate.burst, 1, limits.start_burst_max)
-    if not limits.start_per_second_min <= rate.per_second <= limits.start_per_second_max:
-        raise JobInvalid(
-            f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
-            "start_rate.per_second",
-        )
-
-
 def _check_combinations(request: JobRequest) -> None:
     if request.group is not None and request.concurrency_key is not None:
         raise JobInvalid("A job has either a group or a concurrency key.", "group")
@@ -162,7 +153,6 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
         ("group", request.group),
         ("concurrency.key", request.concurrency_key),
         ("unique_key", request.unique_key),
-        ("start_rate.key", None if request.start_rate is None else request.start_rate.key),
         ("idempotency_key", request.idempotency_key),
         ("correlation_id", request.correlation_id or None),
     ):
@@ -183,6 +173,16 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
         raise JobInvalid(f"A job has at most {limits.tags_max} tags.", "tags")
     for tag in request.tags:
         check_name("tags", tag, limits)
+
+
+def _check_start_rate(rate: StartRate, limits: JobLimits) -> None:
+    check_name("start_rate.key", rate.key, limits)
+    check_range("start_rate.burst", rate.burst, 1, limits.start_burst_max)
+    if not limits.start_per_second_min <= rate.per_second <= limits.start_per_second_max:
+        raise JobInvalid(
+            f"start_rate.per_second is from {limits.start_per_second_min:g} to {limits.start_per_second_max:g}.",
+            "start_rate.per_second",
+        )
 
 
 def _lane(request: JobRequest) -> Lane | None:

@@ -259,9 +259,9 @@ class JobStore(Protocol):
         """Offer up to `count` jobs that are due, of these tasks if any are named, to one worker. Never waits.
         `offer_again` finds them by their `turn`.
 
-        Tenants take turns; within a tenant jobs come in the order of their due instants, each priority counting as
-        `aging_ms`, then of enqueueing. A lane lets as many go as it is wide. Nothing comes from a paused queue, nor
-        past an open breaker. A cancelled call takes its offers back.
+        Tenants take turns; within a tenant the order is that of the instants at which jobs became due, less `aging_ms`
+        for each step of priority. A lane lets as many go as it is wide, and a start rate as many as it has tokens.
+        Nothing comes from a paused queue, nor past an open breaker. A cancelled call takes its offers back.
         """
 
     async def offer_again(self, queues: Sequence[JobQueue], *, count: int, turn: int) -> list[Offer]:

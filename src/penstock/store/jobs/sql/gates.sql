@@ -54,8 +54,10 @@ next AS MATERIALIZED (
     )
     ORDER BY found.rank, found.position LIMIT $3
 )
-UPDATE penstock.job SET ready = 1 FROM next WHERE job.position = next.position
-RETURNING job.position
+UPDATE penstock.job SET ready = 1
+WHERE position = ANY (ARRAY(SELECT position FROM next)) -- [postgres]
+WHERE position IN (SELECT position FROM next) -- [sqlite]
+RETURNING position
 
 -- :hold_at_gate
 -- Those who might have been offered, and were not: they wait again.

@@ -121,10 +121,10 @@ UNION ALL SELECT 4, 0, NULL, gate FROM (
 -- tasks are ready, they are not looked at.
 WITH RECURSIVE
 wanted (task) AS MATERIALIZED (
-    SELECT t.task FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS t (task) -- [postgres]
-    SELECT t.value FROM json_each($7) AS t -- [sqlite]
-    WHERE EXISTS (SELECT 1 FROM penstock.job AS j WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = t.task) -- [postgres]
-    WHERE EXISTS (SELECT 1 FROM job AS j WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = t.value) -- [sqlite]
+    SELECT d.task FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS d (task) -- [postgres]
+    SELECT d.value FROM json_each($7) AS d -- [sqlite]
+    WHERE EXISTS (SELECT 1 FROM penstock.job AS j WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = d.task) -- [postgres]
+    WHERE EXISTS (SELECT 1 FROM job AS j WHERE j.queue_id = $1 AND j.ready = 1 AND j.task = d.value) -- [sqlite]
 ),
 later (tenant, number) AS (
     SELECT (
@@ -204,15 +204,15 @@ RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued
 -- :take_of_tasks
 -- The same of the tasks $7 only.
 WITH next AS MATERIALIZED (
-    SELECT found.position FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS t (task) -- [postgres]
+    SELECT found.position FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS d (task) -- [postgres]
     CROSS JOIN LATERAL ( -- [postgres]
-        SELECT position, rank FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND task = t.task AND tenant = $2 -- [postgres]
+        SELECT position, rank FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND task = d.task AND tenant = $2 -- [postgres]
         ORDER BY rank, position LIMIT $3 -- [postgres]
         FOR UPDATE SKIP LOCKED -- [postgres]
     ) AS found -- [postgres]
-    SELECT found.position FROM json_each($7) AS t -- [sqlite]
+    SELECT found.position FROM json_each($7) AS d -- [sqlite]
     CROSS JOIN job AS found ON found.position IN ( -- [sqlite]
-        SELECT position FROM job WHERE queue_id = $1 AND ready = 1 AND task = t.value AND tenant = $2 -- [sqlite]
+        SELECT position FROM job WHERE queue_id = $1 AND ready = 1 AND task = d.value AND tenant = $2 -- [sqlite]
         ORDER BY rank, position LIMIT $3 -- [sqlite]
     ) -- [sqlite]
     ORDER BY found.rank, found.position LIMIT $3
