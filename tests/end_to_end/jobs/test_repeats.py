@@ -30,6 +30,7 @@ def client_of(url: str) -> httpx.Client:
 
 
 @campaign
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_as_many_jobs_as_enqueues_whose_answers_were_cut(
     api: Api, shared_server: RunningServer, record_property: Callable[[str, object], None]
