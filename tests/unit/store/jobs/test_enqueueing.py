@@ -46,7 +46,7 @@ def test_a_job_that_had_the_idempotency_key_and_is_removed_by_now() -> None:
 def test_who_brings_several_unique_keys_takes_turns_with_others_before_anything_else() -> None:
     def first(*keys: str | None) -> str:
         drafts = [JobDraft(id=f"{place}", task="t", payload=b"1", unique_key=key) for place, key in enumerate(keys)]
-        return next(enqueue(Tx(0, 0), QUEUE, drafts))[0]
+        return next(enqueue(Tx(0, 0), AROUND, QUEUE, drafts))[0]
 
     assert first("a", None, "b") == "take_turns"
     assert first("a", None) == "survey"
