@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from penstock.client.errors import AnswerInvalid
-from penstock.domain.ids import RandomIds
+from penstock.domain.ids import OrderedIds
 from penstock.wire.jobs.answers import Problem, StreamLine
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
-new_id = RandomIds().new_id
+new_id = OrderedIds().new_id
 
 
 def reader(kind: type[T]) -> Callable[[bytes, bool], T]:
