@@ -195,7 +195,7 @@ class _Intake:
                 continue
             self._replaced.pop(draft.id, None)
             held = self._held(draft)
-            replaced = None
+            replaced: Holder | None = None
             if draft.on_duplicate is OnDuplicate.REPLACE and held is not None and self._replaceable.waits(held.job_id):
                 # It makes way, and room.
                 held, replaced = None, held
