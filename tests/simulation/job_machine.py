@@ -196,8 +196,8 @@ class JobMachine(RuleBasedStateMachine):
         if len(answer.offers) < count:
             due = [job.due_at_ms for job in self.model.jobs if job.queue.id == queue.id and job.due_at_ms is not None]
             expected = min(due) - self.model.now_ms if due else None
-            # With several tasks there is one look more after offers: somebody else might have held other jobs.
-            assert answer.next_in_ms == expected or (len(tasks) > 1 and answer.next_in_ms == HELD_MS and answer.offers)
+            # With tasks there is one look more after offers: somebody else might have held other jobs.
+            assert answer.next_in_ms == expected or (tasks and answer.next_in_ms == HELD_MS and answer.offers)
         return answer.offers
 
     @precondition(lambda self: self.leases)

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.domain.job import TERMINAL, Failure, JobState, Lane
 from penstock.domain.job_errors import JobError, JobStateConflict
+from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.operation import JobFilter, OperationKind
 from penstock.domain.retry import RetryPolicy
@@ -17,7 +18,8 @@ from penstock.store.job_port import Accept, Complete, Enqueued, Fail, JobStore, 
 from penstock.store.jobs import enqueueing
 from penstock.store.jobs.script import Overtaken, Script, Tx
 from penstock.store.jobs.store import ScriptedJobs
-from penstock.testing import ManualClock
+from penstock.store.jobs.surroundings import Surroundings
+from penstock.testing import CountedIds, ManualClock
 from tests.support.job_steps import (
     advance,
     counted,
@@ -182,13 +184,14 @@ async def test_a_call_that_was_overtaken_is_made_again(jobs: JobStore, queue: Jo
     assert isinstance(jobs, ScriptedJobs)
     runs: list[Tx] = []
     [first, second] = [draft(), draft()]
+    around = Surroundings(CountedIds(), JobLimits(), lambda: 0.5)
 
     def body(tx: Tx) -> Script[list[Enqueued | JobError]]:
         runs.append(tx)
         if len(runs) == 1:
-            yield from enqueueing.enqueue(tx, queue, [first])
+            yield from enqueueing.enqueue(tx, around, queue, [first])
             raise Overtaken("others were quicker")
-        return (yield from enqueueing.enqueue(tx, queue, [second]))
+        return (yield from enqueueing.enqueue(tx, around, queue, [second]))
 
     await jobs._runner.run("enqueue", body)  # noqa: SLF001 - who is overtaken when is for the scripts to say
     assert len(runs) == 2

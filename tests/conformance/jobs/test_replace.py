@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,7 +33,7 @@ from tests.support.job_steps import (
 from tests.support.stores import Home, on_postgres
 
 
-def replacing(**options: object) -> JobDraft:
+def replacing(**options: Any) -> JobDraft:
     return draft(unique_key="u", on_duplicate=OnDuplicate.REPLACE, **options)
 
 

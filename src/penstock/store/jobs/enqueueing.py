@@ -235,7 +235,7 @@ class _Intake:
                 self._answers[place] = Enqueued(draft.id, JobState.QUEUED, new=False) if same else JobExists()
                 continue
             held = self._held(draft)
-            replaced = None
+            replaced: Holder | None = None
             if draft.on_duplicate is OnDuplicate.REPLACE and held is not None and self._replaceable.waits(held.job_id):
                 # It makes way, and room.
                 held, replaced = None, held

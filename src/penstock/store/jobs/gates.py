@@ -138,7 +138,7 @@ def save_gates(tx: Tx) -> Script[None]:
     refunds: list[Sequence[object]] = [
         (*gate, until_ms, number) for (*gate, until_ms), number in sorted(tx.refunds.items())
     ]
-    armed: list[Sequence[object]] = sorted(tx.gates)
+    armed: list[Sequence[object]] = [*sorted(tx.gates)]
     tx.refunds.clear()
     tx.gates.clear()
     if armed:

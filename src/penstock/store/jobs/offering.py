@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TENANTS_MAX = 64
 """How many tenants one call looks at; the others have their turns in the calls after it."""
 
-PROBES_MAX = 4_096
+PROBES_MAX = 1_024
 """Of how many tenants and tasks together one call looks for a job; with many tasks it looks at fewer tenants."""
 
 _DUE, _LATER, _SOONER, _NEXT, _GATE = range(5)
@@ -57,6 +57,8 @@ class Turn:
         """Stored with each job taken, to recognise our own after an unknown commit, or in a repeat of the call."""
         self.taken: list[tuple[int, int]] = []
         """Positions and fences of what earlier runs took: theirs if they were committed after all."""
+        self.missed = False
+        """Whether there may be more: who takes several tasks holds more jobs for a moment than it takes."""
 
     @property
     def tenants_max(self) -> int:
@@ -86,8 +88,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms, tx.now_ms) for row in rows]
     # Of several callers together some may get none, even if others do: what comes next is for them.
     instants = gates_at_ms + [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
-    if len(turn.tasks) > 1 and looked.tenants and len(offers) < turn.count:
-        # Somebody else may have held jobs of all of these tasks, and taken some only.
+    if turn.missed:
         instants.append(tx.now_ms + HELD_MS)
     instants += [one.accept_by_ms for one in offers]
     if offers and len(looked.tenants) == turn.tenants_max:
@@ -220,6 +221,7 @@ def _park(tx: Tx, queue: JobQueue, policy: BreakerPolicy, rows: list[Row]) -> Sc
 def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[list[Row]]:
     """Take jobs of each tenant in turn, as many of one as of another as far as they have them."""
     taken: list[Row] = []
+    found = bool(tenants)
     due_at_ms = tx.now_ms + turn.queue.settings.offer_ms
     while tenants and len(taken) < count:
         share, extra = divmod(count - len(taken), len(tenants))
@@ -240,6 +242,7 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
         turn.after = tenants[extra - 1]
         # If others had fewer than their share, the rest goes first to who has no more than that yet.
         tenants = able + ahead if share else tenants[extra:] + ahead
+    turn.missed = found and len(taken) < count and (bool(turn.tasks) or not taken)
     return taken
 
 
