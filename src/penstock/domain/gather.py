@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from penstock.domain.job import Failure, JobDraft, JobState
-from penstock.domain.job_queue import JobQueue
 from penstock.domain.limits import MINUTE_MS
+
+if TYPE_CHECKING:
+    from penstock.domain.job_queue import JobQueue
 
 MEMBERS_KEPT_MS = 5 * MINUTE_MS
 """How long the members are kept, whatever their queues say, after the continuation has ended."""
