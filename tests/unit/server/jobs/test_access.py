@@ -204,6 +204,7 @@ async def test_what_is_about_all_tenants_is_not_for_a_token_of_one(endpoint: End
     about_all = {
         "GroupDead",
         "ListQueues",
+        "ListWorkers",
         "GetQueue",
         "ListOperations",
         "GetOperation",
