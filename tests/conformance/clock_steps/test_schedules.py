@@ -58,7 +58,7 @@ async def save(jobs: JobStore, **fields: Any) -> int:
 async def test_it_fires_soon_when_the_clock_is_set_beyond_its_instant(
     engine: Engine, jobs: JobStore, queue: JobQueue, machine: Machine
 ) -> None:
-    async with working(engine) as at_work:
+    async with working(engine):
         await save(jobs, cron="0 6 * * *")
         await machine.wait(seconds=1)
         machine.step(hours=24)

@@ -94,7 +94,7 @@ async def test_what_cannot_be_moved_is_refused(engine: Engine) -> None:
 async def test_the_sweeper_removes_what_has_expired(engine: Engine, store: Store, clock: ManualClock) -> None:
     queue = await make_queue(store, "short", retention_s=60)
     await send(store, queue, *"abc")
-    async with working(engine) as at_work:
+    async with working(engine):
         await clock.advance(seconds=60)
         for _ in range(200):
             await clock.advance(seconds=5)
