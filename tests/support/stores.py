@@ -138,6 +138,11 @@ class Home:
         await self._opened.aclose()
 
 
+def working(engine: Engine) -> Engine:
+    """Return an engine on the same store whose background work begins with `async with`, where a test wants it to."""
+    return Engine(engine.store, clock=engine.clock, ids=engine.ids, limits=engine.limits)
+
+
 on_sqlite = pytest.mark.parametrize("opener", ["sqlite"], indirect=True)
 """Run a test that is about one process and its file there alone."""
 

@@ -15,7 +15,7 @@ from penstock.store.job_port import JobStore
 from penstock.store.port import Store
 from tests.support.job_steps import draft, make_queue
 from tests.support.machine import Machine
-from tests.support.stores import Reopen, on_sqlite
+from tests.support.stores import Reopen, on_sqlite, working
 
 pytestmark = on_sqlite
 
@@ -58,7 +58,7 @@ async def save(jobs: JobStore, **fields: Any) -> int:
 async def test_it_fires_soon_when_the_clock_is_set_beyond_its_instant(
     engine: Engine, jobs: JobStore, queue: JobQueue, machine: Machine
 ) -> None:
-    async with engine:
+    async with working(engine):
         await save(jobs, cron="0 6 * * *")
         await machine.wait(seconds=1)
         machine.step(hours=24)

@@ -15,7 +15,7 @@ from penstock.engine.engine import Engine
 from penstock.store.port import Store
 from penstock.testing import CountedIds, ManualClock
 from tests.support.queues import make_queue, queue_name, send
-from tests.support.stores import Reopen
+from tests.support.stores import Reopen, working
 
 ORDERS = queue_name("orders")
 DEAD = queue_name("dead")
@@ -42,11 +42,11 @@ async def ended(engine: Engine, clock: ManualClock, *, within_s: int) -> MoveTas
 
 
 async def test_a_task_runs_in_the_background_at_its_rate(engine: Engine, clock: ManualClock) -> None:
-    async with engine:
+    async with working(engine) as at_work:
         started_at_ms = clock.now_ms()
-        started = await engine.moves.start(DEAD, destination=ORDERS, rate=10)
+        started = await at_work.moves.start(DEAD, destination=ORDERS, rate=10)
         assert (started.status, started.to_move) == (MoveStatus.RUNNING, 20)
-        task = await ended(engine, clock, within_s=10)
+        task = await ended(at_work, clock, within_s=10)
     assert (task.status, task.moved) == (MoveStatus.COMPLETED, 20)
     # Twenty at ten a second: the first at once, the last no sooner than this.
     assert clock.now_ms() - started_at_ms >= 1_900
@@ -56,8 +56,8 @@ async def test_a_task_runs_in_the_background_at_its_rate(engine: Engine, clock: 
 async def test_a_task_goes_on_after_a_restart(
     engine: Engine, clock: ManualClock, ids: CountedIds, limits: Limits, reopen: Reopen
 ) -> None:
-    async with engine:
-        await engine.moves.start(DEAD, destination=ORDERS, rate=10)
+    async with working(engine) as at_work:
+        await at_work.moves.start(DEAD, destination=ORDERS, rate=10)
         await clock.advance(ms=500)
     again = Engine(await reopen(), clock=clock, ids=ids, limits=limits)
     async with again:
@@ -94,7 +94,7 @@ async def test_what_cannot_be_moved_is_refused(engine: Engine) -> None:
 async def test_the_sweeper_removes_what_has_expired(engine: Engine, store: Store, clock: ManualClock) -> None:
     queue = await make_queue(store, "short", retention_s=60)
     await send(store, queue, *"abc")
-    async with engine:
+    async with working(engine):
         await clock.advance(seconds=60)
         for _ in range(200):
             await clock.advance(seconds=5)

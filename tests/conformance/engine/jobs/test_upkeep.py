@@ -19,6 +19,7 @@ from penstock.engine.jobs.jobs import Jobs
 from penstock.store.job_port import Fail
 from penstock.testing import ManualClock
 from tests.support.job_service import QUEUE, accept, enqueue, finish, make_queue, poll
+from tests.support.stores import working
 
 DEAD = JobFilter(states=(JobState.DEAD,))
 
@@ -26,8 +27,8 @@ DEAD = JobFilter(states=(JobState.DEAD,))
 @pytest.fixture
 async def jobs(engine: Engine) -> AsyncIterator[Jobs]:
     """A service whose background work goes on."""
-    async with engine:
-        yield engine.jobs
+    async with working(engine) as at_work:
+        yield at_work.jobs
 
 
 async def until_state(jobs: Jobs, clock: ManualClock, job_id: str, state: JobState) -> None:
