@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.client.answers import EventPage
 from penstock.client.calls import Call
 from penstock.client.errors import ClientError, error_of
 from penstock.client.reading import ServerSentEvents, body, decoder, encode, new_id, query, reader, segment
@@ -18,6 +17,7 @@ from penstock.wire.jobs.answers import (
     Accepted,
     BatchAnswer,
     BatchEntry,
+    EventsView,
     EventView,
     JobPage,
     JobView,
@@ -40,7 +40,7 @@ _read_batch = reader(BatchAnswer)
 _read_job = reader(JobView)
 _read_page = reader(JobPage)
 _read_result = reader(ResultView)
-_read_events = reader(EventPage)
+_read_events = reader(EventsView)
 _read_event = decoder(EventView)
 _read_problem = decoder(Problem)
 
@@ -154,7 +154,7 @@ class Jobs:
         from_ms: int | None = None,
         before_ms: int | None = None,
         timeout: float | None = None,
-    ) -> EventPage:
+    ) -> EventsView:
         """Return a page of the events that a job has so far, those that follow number `after` first."""
         asked = query(
             {

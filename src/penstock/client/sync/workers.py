@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.client.answers import WorkerPage
 from penstock.client.calls import Call
 from penstock.client.reading import query, reader
+from penstock.wire.jobs.answers import WorkerPage
 
 if TYPE_CHECKING:
     from penstock.client.sync.caller import Caller

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.client.answers import GatherAnswer, GatherResults, GatherView
 from penstock.client.calls import Call
 from penstock.client.reading import encode, new_id, query, reader, segment
 from penstock.client.slices import slices, written
+from penstock.wire.jobs.gathers import GatherAnswer, GatherView, MemberResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _read_answer = reader(GatherAnswer)
 _read_gather = reader(GatherView)
-_read_results = reader(GatherResults)
+_read_results = reader(MemberResults)
 
 
 class Gathers:
@@ -73,7 +73,7 @@ class Gathers:
 
     async def results(
         self, gather_id: str, *, after: int | None = None, limit: int | None = None, timeout: float | None = None
-    ) -> GatherResults:
+    ) -> MemberResults:
         """Return a page of what the jobs came to, in the order of their indexes."""
         asked = query({"after": after, "limit": limit})
         call = Call("GET", f"/v1/gathers/{segment(gather_id)}/results{asked}", _read_results)

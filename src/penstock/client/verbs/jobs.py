@@ -6,7 +6,6 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.client.answers import EventPage
 from penstock.client.calls import Call
 from penstock.client.errors import ClientError, error_of
 from penstock.client.reading import ServerSentEvents, body, decoder, encode, new_id, query, reader, segment
@@ -17,6 +16,7 @@ from penstock.wire.jobs.answers import (
     Accepted,
     BatchAnswer,
     BatchEntry,
+    EventsView,
     EventView,
     JobPage,
     JobView,
@@ -39,7 +39,7 @@ _read_batch = reader(BatchAnswer)
 _read_job = reader(JobView)
 _read_page = reader(JobPage)
 _read_result = reader(ResultView)
-_read_events = reader(EventPage)
+_read_events = reader(EventsView)
 _read_event = decoder(EventView)
 _read_problem = decoder(Problem)
 
@@ -153,7 +153,7 @@ class Jobs:
         from_ms: int | None = None,
         before_ms: int | None = None,
         timeout: float | None = None,
-    ) -> EventPage:
+    ) -> EventsView:
         """Return a page of the events that a job has so far, those that follow number `after` first."""
         asked = query(
             {

@@ -13,7 +13,7 @@ from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_
 from penstock.server.jobs.enqueueing import batch_entry
 from penstock.wire.jobs import gathers as wire
 from penstock.wire.jobs.answers import BatchEntry, Problem
-from penstock.wire.jobs.shapes import job_request
+from penstock.wire.jobs.shapes import NewJob, job_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAGE = 100
 _decode_new = msgspec.json.Decoder(wire.NewGatherTexts)
 _decode_more = msgspec.json.Decoder(wire.MoreMemberTexts)
-_decode_job = msgspec.json.Decoder(wire.GatherJob)
+_decode_job = msgspec.json.Decoder(NewJob)
 
 
 class GatherRoutes:
@@ -149,7 +149,7 @@ class _Filling:
     def __init__(self, call: Call, first: int, texts: list[msgspec.Raw]) -> None:
         self._call = call
         self._indexes = range(first, first + len(texts))
-        self.jobs: dict[int, wire.GatherJob] = {}
+        self.jobs: dict[int, NewJob] = {}
         self._problems: dict[int, BatchEntry] = {}
         for place, text in enumerate(texts):
             job = read_entry(_decode_job, text, f"jobs[{place}]")
@@ -169,12 +169,12 @@ class _Filling:
         queues = {job.queue for job in self.jobs.values()}
         return queues.pop() if len(queues) == 1 else ""
 
-    def need_queues(self, *others: wire.GatherJob) -> None:
+    def need_queues(self, *others: NewJob) -> None:
         """Raise `AccessDenied` unless the caller may use all queues."""
         for queue in {job.queue for job in (*self.jobs.values(), *others)}:
             self._call.caller.need_queue(queue)
 
-    def asked_for(self, job: wire.GatherJob, trace: str | None) -> GatherJob:
+    def asked_for(self, job: NewJob, trace: str | None) -> GatherJob:
         """Make a job a request of its tenant."""
         request = job_request(job, trace=trace, correlation_id=self._call.correlation_id)
         tenant = self._call.caller.tenant_for(request.tenant)

@@ -11,36 +11,30 @@ from penstock.domain.gather import ErrorPolicy, Gather, GatherState, MemberResul
 from penstock.domain.job import Failure
 from penstock.domain.limits import DAY_MS
 from penstock.wire.jobs.answers import BatchEntry, State, label
-from penstock.wire.jobs.shapes import YEAR_MS, NewJob
+from penstock.wire.jobs.shapes import YEAR_MS, JobId, NewJob
 
 MEMBERS_MAX = 100_000
 
-Id = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
-"""A UUID in its canonical form."""
-
 POLICIES = {policy.label: policy for policy in ErrorPolicy}
-
-
-class GatherJob(NewJob, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A member or a continuation of a gather. Without an `id` it gets one from its place in the gather."""
-
-    id: Id | None = None
 
 
 class GatherFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A gather without its members."""
 
-    then: GatherJob
-    id: Id | None = None
+    then: NewJob
+    id: JobId | None = None
     on_error: Literal["fail", "collect"] = "fail"
     seal: bool = True
     expires_in_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] = DAY_MS
 
 
 class NewGather(GatherFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A gather to be opened: `then` is enqueued once its members have ended, and `jobs` are its first members."""
+    """A gather to be opened: `then` is enqueued once its members have ended, and `jobs` are its first members.
 
-    jobs: Annotated[list[GatherJob], Meta(max_length=500)] = []
+    A job without an `id` gets one from its place in the gather.
+    """
+
+    jobs: Annotated[list[NewJob], Meta(max_length=500)] = []
 
 
 class NewGatherTexts(GatherFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +47,7 @@ class MoreMembers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Further members of a gather; `first` is the index of the first of them, and `seal` says that no more follow."""
 
     first: Annotated[int, Meta(ge=0, lt=MEMBERS_MAX)]
-    jobs: Annotated[list[GatherJob], Meta(max_length=500)]
+    jobs: Annotated[list[NewJob], Meta(max_length=500)]
     seal: bool = False
 
 
