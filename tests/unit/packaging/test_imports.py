@@ -25,8 +25,19 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_importing_penstock_loads_hardly_anything() -> None:
-    extra = loaded_by("import penstock") - loaded_by("pass")
+    extra = loaded_by("import penstock") - loaded_by("import importlib, typing")
     assert extra == {"penstock"}
+
+
+def test_the_client_loads_no_engine_and_no_server() -> None:
+    code = """
+import sys
+from penstock import Penstock
+Penstock("http://127.0.0.1:9324")
+inner = sorted(name for name in sys.modules if name.startswith(("penstock.engine", "penstock.server", "penstock.store")))
+assert not inner, inner
+"""
+    assert not loaded_by(code) & (FRAMEWORKS | OPTIONAL | (SERVING - {"httptools"}))
 
 
 def test_the_version_is_the_one_that_is_installed() -> None:

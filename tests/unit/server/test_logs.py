@@ -54,9 +54,10 @@ def test_a_failure_is_told_without_the_values_of_variables(formatter: logging.Fo
     def fail(password: str) -> None:
         raise KeyError(len(password))
 
+    password = "hush"
     failed = record("It failed")
     try:
-        fail(str(b"hush", "ascii"))
+        fail(password)
     except KeyError:
         failed.exc_info = sys.exc_info()
     assert "KeyError: 4" in formatter.format(failed)

@@ -110,8 +110,14 @@ def delete(tx: Tx, queue: JobQueue) -> Script[None]:
     if use is not None:
         raise JobStateConflict(f"The job queue {queue.name!r} still has {use}.")
     yield "note_spent_operations", (queue.id, tx.now_ms - REPEAT_WINDOW_MS, tx.now_ms + REPEAT_WINDOW_MS)
-    for part in ("queue", "queue_counts", "queue_breakers", "queue_gates", "queue_operations"):
-        yield f"delete_{part}", (queue.id,)
+    for statement in (
+        "delete_queue",
+        "delete_queue_counts",
+        "delete_queue_breakers",
+        "delete_queue_gates",
+        "delete_queue_operations",
+    ):
+        yield statement, (queue.id,)
 
 
 def counts(tx: Tx, queue: JobQueue) -> Script[JobCounts]:
