@@ -29,17 +29,6 @@ def test_importing_penstock_loads_hardly_anything() -> None:
     assert extra == {"penstock"}
 
 
-def test_the_client_loads_no_engine_and_no_server() -> None:
-    code = """
-import sys
-from penstock import Penstock
-Penstock("http://127.0.0.1:9324")
-inner = sorted(name for name in sys.modules if name.startswith(("penstock.engine", "penstock.server", "penstock.store")))
-assert not inner, inner
-"""
-    assert not loaded_by(code) & (FRAMEWORKS | OPTIONAL | (SERVING - {"httptools"}))
-
-
 def test_the_version_is_the_one_that_is_installed() -> None:
     code = "import penstock, importlib.metadata as m; assert penstock.__version__ == m.version('penstock')"
     subprocess.run([sys.executable, "-c", code], check=True)
