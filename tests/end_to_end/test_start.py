@@ -118,3 +118,11 @@ def test_the_first_example_of_the_readme_works_as_written(tmp_path: Path) -> Non
             env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         )
         assert server.stop() == (0, "")
+
+
+def test_the_second_example_of_the_readme_works_without_a_server(tmp_path: Path) -> None:
+    [_, example, *_] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    ran = subprocess.run(
+        [sys.executable, "-c", example], check=True, cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert (ran.stdout, ran.stderr) == ("{'order': 17}\n", "")
