@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from benchmarks.cli.batches import bench_batches
-from benchmarks.cli.client import bench_client
+from benchmarks.cli.client import bench_client, bench_ways
 from benchmarks.cli.flood import bench_flood
 from benchmarks.cli.jobs import bench_jobs
 from benchmarks.cli.peers import bench_peers
@@ -26,6 +26,7 @@ app.command(bench_flood, name="flood")
 app.command(bench_jobs, name="jobs")
 app.command(bench_peers, name="peers")
 app.command(bench_scaling, name="scaling")
+app.command(bench_ways, name="ways")
 
 
 @app.command(name="store")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks client`: the client's transport beside other HTTP clients."""
+"""`python -m benchmarks client` and `ways`: the client beside other HTTP clients, and each way to the store."""
 
 from __future__ import annotations
 
@@ -52,5 +52,46 @@ def bench_client(
             f"{each.client_cpu_ratio:.2f}",
             f"{each.server_cpu_us:.0f}",
         )
+    Console().print(table)
+    return 0
+
+
+def bench_ways(
+    *,
+    seconds: Annotated[float, Parameter(validator=Number(gt=0, lte=60))] = 2.0,
+    rounds: Count = 5,
+    json: Switch = False,
+) -> int:
+    """Measure what a call costs by each way to an SQLite file, client and server together, in about two minutes.
+
+    Callers take jobs through their lives: enqueue, dequeue, accept, complete. The ways take turns: the engine in the
+    process, which everything else is compared with; the owner of the file on its Unix socket; a server on TCP; and
+    aiohttp in place of Penstock's transport.
+
+    Parameters
+    ----------
+    seconds
+        How long each turn takes.
+    rounds
+        How often each way has its turn; medians count.
+    json
+        Print the result as JSON.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from benchmarks.client_ways import run_ways
+    from benchmarks.report import to_json
+
+    report = run_to_end(run_ways(seconds, rounds))
+    if report is None:
+        return 1
+    if json:
+        print(to_json(report))  # noqa: T201 # As above.
+        return 0
+    table = Table("way", "callers", "CPU µs/call", "× engine", "p50 µs/call", "× engine")
+    for way in report.ways:
+        figures = f"{way.cpu_us:.0f}", f"{way.cpu_ratio:.1f}", f"{way.p50_us:.0f}", f"{way.p50_ratio:.1f}"
+        table.add_row(way.name, str(way.callers), *figures)
     Console().print(table)
     return 0
