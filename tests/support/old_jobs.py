@@ -9,7 +9,9 @@ import msgspec
 from penstock.domain.job import JobState, Lane
 from penstock.domain.job_errors import JobExists
 from penstock.domain.job_queue import JobQueueSettings
+from penstock.domain.limits import MINUTE_MS
 from penstock.domain.operation import JobFilter, OperationKind, OperationState
+from penstock.domain.schedule import Schedule
 from penstock.store.job_port import Enqueued
 from penstock.store.jobs.rows import JobOptions, encode_options
 from penstock.store.port import Store
@@ -32,16 +34,39 @@ UNIQUE = "b-patient"
 """Its unique key is its id."""
 
 
+WAITING: list[tuple[str, int, int, int]] = [
+    # id, priority, minute of its enqueueing, minute since which it waits: 0 if that is the same
+    ("waits-4", 4, 10, 0),  # A step of priority is worth a minute, so this one counts from the sixth.
+    ("waits-2", 9, 13, 0),
+    ("waits-1", 0, 3, 0),
+    ("waits-5", 9, 1, 16),
+    ("waits-3", 9, 14, 0),
+    ("waits-6", 0, 8, 0),
+]
+"""Jobs without lanes that were ready. Their ids say which goes first."""
+
+
+SCHEDULE = Schedule(name="nightly", queue="mail", draft=draft(id="", tags=("a",)), cron="@daily")
+
+
+class _Rows(list[str]):
+    """Statements that write rows; `schema` goes before the names of tables, and `blob` is how bytes are written."""
+
+    def __init__(self, schema: str, blob: str) -> None:
+        self._schema = schema
+        self._blob = blob
+        # PostgreSQL numbers rows by itself, unless it is told otherwise.
+        self._by_hand = "OVERRIDING SYSTEM VALUE" if schema else ""
+
+    def insert(self, table: str, **columns: object) -> None:
+        values = ", ".join(_literal(value, self._blob) for value in columns.values())
+        self.append(f"INSERT INTO {self._schema}{table} ({', '.join(columns)}) {self._by_hand} VALUES ({values})")
+
+
 def statements(schema: str, blob: str) -> list[str]:
-    """Write the rows; `schema` goes before the names of tables, and `blob` is how bytes are written."""
-    made: list[str] = []
-    # PostgreSQL numbers rows by itself, unless it is told otherwise.
-    by_hand = "OVERRIDING SYSTEM VALUE" if schema else ""
-
-    def insert(table: str, **columns: object) -> None:
-        values = ", ".join(_literal(value, blob) for value in columns.values())
-        made.append(f"INSERT INTO {schema}{table} ({', '.join(columns)}) {by_hand} VALUES ({values})")
-
+    """Write the rows of `JOBS`, their queue and their lanes."""
+    made = _Rows(schema, blob)
+    insert = made.insert
     settings = msgspec.json.decode(msgspec.json.encode(JobQueueSettings()))
     del settings["lanes"]
     insert("job_queue", id=1, name="mail", settings=msgspec.json.encode(settings), created_at=0)
@@ -84,6 +109,47 @@ def _literal(value: object, blob: str) -> str:
     if isinstance(value, bytes):
         return blob.format(value.hex())
     return "NULL" if value is None else repr(value)
+
+
+def waiting(schema: str, blob: str) -> list[str]:
+    """Write the rows of `WAITING` and of `SCHEDULE`, after those of `statements`."""
+    made = _Rows(schema, blob)
+    made.insert("job_count", queue_id=1, state=int(JobState.QUEUED), shard=1, number=len(WAITING))
+    for position, (job_id, priority, minute, waits_from) in enumerate(WAITING, 50):
+        made.insert(
+            "job",
+            position=position,
+            id=job_id,
+            queue_id=1,
+            task="mail",
+            tenant="w",
+            priority=priority,
+            state=int(JobState.QUEUED),
+            ready=1,
+            in_lane=0,
+            enqueued_at=minute * MINUTE_MS,
+            queued_at=waits_from * MINUTE_MS,
+        )
+        made.insert("job_content", position=position, payload=b"1", options=encode_options(JobOptions()))
+    spec = msgspec.to_builtins(SCHEDULE, builtin_types=(bytes,))
+    for later in ("on_duplicate", "start_rate", "chosen", "member", "gathered"):
+        del spec["draft"][later]
+    made.insert(
+        "job_schedule", name="nightly", queue_id=1, spec=msgspec.msgpack.encode(spec), paused=0, next_at=1, revision=3
+    )
+    return made
+
+
+async def check_waiting(store: Store) -> None:
+    """Check that jobs that waited are offered by how long they had waited and how urgent they are, and that a schedule
+    saved again as it was stays as it is.
+    """
+    saved = await store.jobs.save_schedule(SCHEDULE)
+    assert (saved.next_at_ms, saved.revision) == (1, 3)
+    queue = await store.jobs.find_queue("mail")
+    await enqueue(store.jobs, queue, draft(id="waits-7", tenant="w", priority=9))
+    found = [job_id for job_id in await offered_ids(store.jobs, queue, 20) if job_id.startswith("waits")]
+    assert found == [f"waits-{number}" for number in range(1, 8)]
 
 
 async def check_split(store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.domain.gather import ErrorPolicy, GatherState, id_at
-from penstock.domain.job import Failure, JobState, Lane, Membership
+from penstock.domain.job import Failure, JobState, Lane, Membership, OnDuplicate
 from penstock.domain.job_errors import (
     GatherDoesNotExist,
     GatherExists,
@@ -237,7 +237,39 @@ async def test_an_id_that_another_job_has_taken_does_not_stop_the_continuation(j
     assert (await jobs.job("wanted")).task == "other"
 
 
+async def test_an_id_that_was_purged_does_not_stop_the_continuation(jobs: JobStore, queue: JobQueue) -> None:
+    [purged] = await enqueue(jobs, queue)
+    await jobs.start_operation("purge", OperationKind.PURGE, queue, JobFilter(), None)
+    while await jobs.advance_operations() is not None:
+        pass
+    gather_id, _ = await open_gather(jobs, queue, 1, then={"id": purged})
+    await run_members(jobs, queue, 1)
+    await assert_continued(jobs, gather_id)
+
+
+async def test_a_member_that_another_member_replaces_has_failed(jobs: JobStore, queue: JobQueue) -> None:
+    gather_id, _ = await open_gather(jobs, queue, 0, seal=False, on_error=ErrorPolicy.COLLECT)
+    own = members(gather_id, queue, 2, unique_key="u", on_duplicate=OnDuplicate.REPLACE)
+    first, second = (one.draft.id for one in own)
+    filled = await jobs.fill_gather(gather_id, own, seal=True)
+    assert filled.members == [
+        Enqueued(first, JobState.CANCELLED),
+        Enqueued(second, JobState.QUEUED, replaced=first),
+    ]
+    await assert_waiting(jobs, gather_id, failed=1)
+    await run_members(jobs, queue, 1)
+    gather = await assert_continued(jobs, gather_id)
+    assert (gather.total, gather.succeeded, gather.failed) == (2, 1, 1)
+
+
 class TestFilling:
+    async def test_an_id_given_twice_adds_nothing_to_a_sealed_gather(self, jobs: JobStore, queue: JobQueue) -> None:
+        gather_id, _ = await open_gather(jobs, queue, 2)
+        filled = await jobs.fill_gather(gather_id, members(gather_id, queue, 2, first=2, id="twice"), seal=False)
+        assert all(isinstance(answer, JobStateConflict) for answer in filled.members)
+        await run_members(jobs, queue, 2)
+        await assert_continued(jobs, gather_id)
+
     async def test_members_are_added_until_it_is_sealed(self, jobs: JobStore, queue: JobQueue) -> None:
         gather_id, _ = await open_gather(jobs, queue, 2, seal=False)
         await run_members(jobs, queue, 2)

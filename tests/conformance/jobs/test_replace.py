@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -30,7 +31,9 @@ from tests.support.job_steps import (
     start,
     state_of,
 )
-from tests.support.stores import Home, on_postgres
+from tests.support.stores import Home, Opener, PostgresDatabase, on_postgres
+
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 def replacing(**options: Any) -> JobDraft:
@@ -108,6 +111,46 @@ async def test_keys_go_on_standing_for_their_jobs(jobs: JobStore, queue: JobQueu
     repeated = msgspec.structs.replace(one, id="repeated")
     assert await enqueue_one(jobs, queue, repeated) == Enqueued(one.id, JobState.CANCELLED, new=False)
     assert await state_of(jobs, other.id) is JobState.QUEUED
+
+
+async def test_a_batch_that_replaces_its_own_jobs_keeps_to_the_bound(jobs: JobStore) -> None:
+    queue = await make_queue(jobs, "small", depth_max=2)
+    *taken, refused = await jobs.enqueue(queue, [replacing(), draft(), replacing(), draft()])
+    assert all(isinstance(answer, Enqueued) for answer in taken)
+    assert isinstance(refused, JobRefused)
+    assert await counted(jobs, queue) == {JobState.QUEUED: 2, JobState.CANCELLED: 1}
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("held", "needed"),
+    [
+        # It waits for the new job's lane, and does not hold yet that of the job that makes way.
+        ("job_lane WHERE key = 'a'", "job_lane WHERE key = 'b'"),
+        # It waits for its bucket, and holds no lane yet.
+        ("job_bucket", "job_lane WHERE key = 'b'"),
+    ],
+)
+async def test_who_replaces_locks_in_the_order_of_others(home: Home, opener: Opener, held: str, needed: str) -> None:
+    """Two who lock in different orders would wait for each other, until one of them is killed for it."""
+    jobs = (await home.open()).jobs
+    queue = await make_queue(jobs, rate=Rate(per_second=100, burst=100))
+    [before, _] = await enqueue(jobs, queue, draft(unique_key="u", lane=Lane(key="b")), draft(lane=Lane(key="a")))
+    assert isinstance(opener, PostgresDatabase)
+    other = await asyncpg.connect(opener.dsn)
+    try:
+        async with other.transaction():
+            await other.execute(f"SELECT 1 FROM penstock.{held} FOR UPDATE")
+            answer = asyncio.create_task(enqueue_one(jobs, queue, replacing(lane=Lane(key="a"))))
+            while not await other.fetchval(_WAITING):
+                await asyncio.wait([answer], timeout=0.01)
+                assert not answer.done()
+            await other.execute(f"SELECT 1 FROM penstock.{needed} FOR UPDATE NOWAIT")
+        answered = await answer
+    finally:
+        await other.close()
+    assert isinstance(answered, Enqueued)
+    assert answered.replaced == before
 
 
 async def test_of_many_at_once_one_stays(jobs: JobStore, queue: JobQueue) -> None:

@@ -158,6 +158,20 @@ async def test_an_offer_that_does_not_start_gives_its_token_back(
     assert await offer(jobs, queue) == []
 
 
+async def test_an_offer_that_is_made_again_and_does_not_start_gives_its_token_back(
+    jobs: JobStore, queue: JobQueue, clock: ManualClock
+) -> None:
+    await enqueue(jobs, queue, draft(start_rate=DAILY), draft(start_rate=DAILY))
+    [first] = (await jobs.offer(queue, count=5, worker=WORKER, turn=7)).offers
+    await clock.advance(ms=1_000)
+    [again] = await jobs.offer_again([queue], count=5, turn=7)
+    assert again.lease.job_id == first.lease.job_id
+    assert await offered_ids(jobs, queue) == []
+    await report(jobs, Release(again.lease))
+    assert await offered_ids(jobs, queue) == [first.lease.job_id]
+    assert await offered_ids(jobs, queue) == []
+
+
 async def test_what_was_accepted_is_a_start_though_it_is_released(jobs: JobStore, queue: JobQueue) -> None:
     await enqueue(jobs, queue, draft(start_rate=DAILY), draft(start_rate=DAILY))
     [one] = await offer(jobs, queue)

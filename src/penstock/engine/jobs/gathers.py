@@ -165,7 +165,11 @@ class Gathers:
             if answer.new and delay_ms > 0:
                 self._expect(delay_ms)
             outcomes[index] = Stored(
-                job_id=answer.job_id, queue=member.queue.name, state=answer.state, replayed=not answer.new
+                job_id=answer.job_id,
+                queue=member.queue.name,
+                state=answer.state,
+                replayed=not answer.new,
+                replaced=answer.replaced,
             )
         return Gathered(gather=filled.gather, outcomes=outcomes, created=filled.created)
 

@@ -149,7 +149,9 @@ class Offering:
         return await self._offer_again(await self._in_turn(names), count, turn)
 
     async def _offer_again(self, queues: list[JobQueue], count: int, turn: int) -> list[Offer]:
-        offers = await self._store.offer_again(queues, count=count, turn=turn)
+        # In one order, or two repeats of a call could wait for each other's locks.
+        in_order = sorted(queues, key=lambda queue: queue.id)
+        offers = await self._store.offer_again(in_order, count=count, turn=turn)
         if offers:
             self._expect(min(queue.settings.offer_ms for queue in queues))
         return offers

@@ -131,8 +131,11 @@ class _Intake:
 
     def run(self) -> Script[list[Enqueued | JobError]]:
         """Judge and write."""
-        yield from self._survey()
-        buckets = yield from self._judge()
+        left = yield from self._survey()
+        # Buckets, then lanes, then jobs: in this order all who enqueue lock them, whether they replace or not.
+        buckets = yield from self._lock_buckets(left)
+        yield from self._lock_replaceable(left)
+        self._judge(buckets)
         if self._keys:
             yield from self._take_keys()
         if self._new:
@@ -144,8 +147,8 @@ class _Intake:
 
     # -- judging ----------------------------------------------------------------------------------
 
-    def _survey(self) -> Script[None]:
-        """Find out what is there."""
+    def _survey(self) -> Script[list[JobDraft]]:
+        """Find out what is there, and return the drafts that no job has the id of."""
         if self._queue.settings.strict:
             yield "lock_queue", (self._queue.id,)
             yield "commit_strictly", ()
@@ -154,18 +157,31 @@ class _Intake:
         depth = yield from self._find_ids(self._drafts)
         if depth is None:
             raise JobQueueDoesNotExist(f"There is no job queue {self._queue.name!r} any more.")
-        self._room -= depth
+        # What an earlier stretch of the same call did is counted, but not yet written.
+        self._room -= depth + sum(self._tx.counted.get((self._queue.id, int(state)), 0) for state in WAITING)
         left = [draft for draft in self._drafts if draft.id not in self._there]
         keys = {draft.idempotency_key for draft in left if draft.idempotency_key is not None}
         if keys:
             yield from self._find_keys(keys)
         self._by_unique_key = yield from self._find_unique(left)
-        yield from self._lock_replaceable(left)
+        return left
 
-    def _lock_replaceable(self, drafts: Iterable[JobDraft]) -> Script[None]:
+    def _lock_buckets(self, drafts: list[JobDraft]) -> Script[Buckets]:
+        settings = self._queue.settings
+        if not drafts or not self._bounded:
+            return Buckets(settings, self._tx.now_ms, {})
+        return (yield from lock_buckets(self._tx, self._queue.id, settings, [draft.tenant for draft in drafts]))
+
+    def _lock_replaceable(self, drafts: list[JobDraft]) -> Script[None]:
         """Lock the jobs that drafts are to replace, and see again where they are."""
         wanted = {_unique_key(draft) for draft in drafts if draft.on_duplicate is OnDuplicate.REPLACE}
         found = {key: holder.job_id for key, holder in self._by_unique_key.items() if key in wanted}
+        lanes = self._wanted_lanes(drafts) if found else []
+        if lanes:
+            # All lanes at once: the jobs that make way are in some, the new ones may be in others.
+            rows = yield "lanes_of_jobs", (listed(found.values()),)
+            lanes += [(LaneName(*name), width) for *name, width in rows]
+            yield from open_lanes(self._queue.id, lanes)
         self._replaceable = yield from lock_replaceable(self._tx, self._around, sorted(found.values()))
         for key, job_id in found.items():
             state = self._replaceable.state(job_id)
@@ -218,14 +234,7 @@ class _Intake:
         rows = (yield "unique_jobs", (self._queue.id, listed(keys))) if keys else []
         return {(tenant, key): Holder(job_id, JobState(state)) for tenant, key, job_id, state in rows}
 
-    def _judge(self) -> Script[Buckets]:
-        queue = self._queue
-        tenants = [draft.tenant for draft in self._drafts if draft.id not in self._there] if self._bounded else []
-        buckets = (
-            (yield from lock_buckets(self._tx, queue.id, queue.settings, tenants))
-            if tenants
-            else Buckets(queue.settings, self._tx.now_ms, {})
-        )
+    def _judge(self, buckets: Buckets) -> None:
         for place, draft in enumerate(self._drafts):
             if draft.id in self._there:
                 continue
@@ -255,7 +264,6 @@ class _Intake:
             unique_key = _unique_key(draft)
             if unique_key is not None:
                 self._by_unique_key[unique_key] = Holder(draft.id, None)
-        return buckets
 
     def _held(self, draft: JobDraft) -> Holder | None:
         """Find the job that has the unique key of a draft."""
@@ -334,7 +342,7 @@ class _Intake:
         yield from self._replaceable.cancel(
             (draft.id, self._replaced[draft.id]) for draft in drafts if draft.id in self._replaced
         )
-        wanted = [(name_of(own, draft.tenant), own.width) for draft in drafts if (own := self._lane(draft)) is not None]
+        wanted = self._wanted_lanes(drafts)
         lanes = (yield from open_lanes(self._queue.id, wanted)) if wanted else {}
         rows = {draft.id: self._row(draft, lanes) for draft in drafts}
         inserted = yield "insert_jobs", (self._queue.id, listed(rows.values()), self._tx.now_ms)
@@ -378,6 +386,10 @@ class _Intake:
         setting = self._queue.settings.lanes.get(lane.key)
         return msgspec.structs.replace(lane, shared=setting is not None and setting.shared)
 
+    def _wanted_lanes(self, drafts: Iterable[JobDraft]) -> list[tuple[LaneName, int]]:
+        """The names and widths of the lanes of drafts, as `open_lanes` takes them."""
+        return [(name_of(own, draft.tenant), own.width) for draft in drafts if (own := self._lane(draft)) is not None]
+
     def _record(self, draft: JobDraft, lanes: dict[LaneName, LaneRecord]) -> LaneRecord | None:
         lane = self._lane(draft)
         return None if lane is None else lanes[name_of(lane, draft.tenant)]
@@ -420,6 +432,8 @@ class _Intake:
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:
         """Find the jobs that somebody else wrote meanwhile with the same id or unique key."""
+        if any(draft.id in self._replaced for draft in missing):
+            raise Overtaken("A job was cancelled to make way for one whose id is another's.")
         yield from self._find_ids(missing)
         found = yield from self._find_unique(missing)
         for draft in missing:

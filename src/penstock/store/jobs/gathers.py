@@ -148,11 +148,12 @@ class _Filling:
                     if same
                     else JobExists(f"Another job is at place {index} of gather {self._gather.id}.")
                 )
-        left = {one.draft.id: index for index, one in self._members.items() if index not in self._answers}
-        for (job_id,) in (yield "jobs_among", (listed(left),)) if left else ():
-            self._answers[left[job_id]] = JobExists(f"There is a job {job_id} already.")
-        for index in left.values():
-            if index not in self._answers and (refusal := self._refusal(index)) is not None:
+        left = {index: one.draft.id for index, one in self._members.items() if index not in self._answers}
+        taken = {job_id for (job_id,) in (yield "jobs_among", (listed(left.values()),))} if left else set()
+        for index, job_id in left.items():
+            if job_id in taken:
+                self._answers[index] = JobExists(f"There is a job {job_id} already.")
+            elif (refusal := self._refusal(index)) is not None:
                 self._answers[index] = refusal
 
     def _refusal(self, index: int) -> JobError | None:
@@ -250,10 +251,10 @@ def _continue(tx: Tx, around: Surroundings, gather_id: str) -> Script[None]:
     draft = _decode_draft(draft_column)
     while True:
         yield from enqueue(tx, around, queues.queue_of(queue_row), [draft], bounded=False)
-        [row] = yield "job_by_id", (draft.id,)
-        if job_of(row).gathered == gather_id:
+        rows = yield "job_by_id", (draft.id,)
+        if rows and job_of(rows[0]).gathered == gather_id:
             break
-        # Somebody has given this id to another job since the gather was opened.
+        # The id is that of another job, or of one that was purged lately.
         draft = msgspec.structs.replace(draft, id=around.ids.new_id())
     yield "continue_gather", (gather_id, draft.id, tx.now_ms)
 

@@ -105,14 +105,18 @@ def offer_again(tx: Tx, around: Surroundings, queues: Sequence[JobQueue], turn: 
     for queue in queues:
         if len(offers) == count or bytes_left <= 0:
             break
-        rows = yield "open_offers", (queue.id, turn, tx.now_ms, count - len(offers))
-        if not rows:
+        before = yield "open_offers", (queue.id, turn, tx.now_ms, count - len(offers))
+        if not before:
             continue
         if queue.settings.strict:
             yield "commit_strictly", ()
-        positions, bytes_left = yield from within_bytes([position for (position,) in rows], bytes_left)
+        positions, bytes_left = yield from within_bytes([position for position, _, _ in before], bytes_left)
         accept_by_ms = tx.now_ms + queue.settings.offer_ms
         rows = yield "offer_again", (listed(positions), accept_by_ms)
+        # The tokens that they took are given back by when the offers end.
+        charges = {(gate, until_ms) for _, gate, until_ms in before[: len(positions)] if gate is not None}
+        for gate, until_ms in sorted(charges):
+            yield "prolong_charge", (queue.id, gate, until_ms, accept_by_ms)
         rows.sort(key=_urgency)
         offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms, tx.now_ms) for row in rows]
     return offers

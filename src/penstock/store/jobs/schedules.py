@@ -35,12 +35,13 @@ def save(tx: Tx, schedule: Schedule) -> Script[Schedule]:
     """Create or replace a schedule; one that is there just so stays as it is."""
     check(schedule)
     queue = yield from queues.keep(tx, schedule.queue)
-    spec = _encode(msgspec.structs.replace(schedule, next_at_ms=None, last_at_ms=None, last_job_id=None, revision=0))
+    spec = msgspec.structs.replace(schedule, next_at_ms=None, last_at_ms=None, last_job_id=None, revision=0)
     for row in (yield "schedule_to_save", (schedule.name,)):
-        if bytes(row[0]) == spec:
+        # Not compared byte by byte: an older version wrote fewer fields.
+        if _decode(row[0]) == spec:
             return _schedule(row)
     next_at_ms = None if schedule.paused else next_fire_ms(schedule, tx.wall_ms)
-    [row] = yield "save_schedule", (schedule.name, queue.id, spec, int(schedule.paused), next_at_ms)
+    [row] = yield "save_schedule", (schedule.name, queue.id, _encode(spec), int(schedule.paused), next_at_ms)
     return _schedule(row)
 
 

@@ -17,6 +17,8 @@ from penstock.domain.worker import Worker, WorkerKind
 from penstock.store.postgres import PostgresStore
 from penstock.store.postgres.migrations import BEGIN, scripts
 from tests.support import old_jobs
+from tests.support.job_steps import enqueue, offered_ids
+from tests.support.job_steps import make_queue as make_job_queue
 from tests.support.postgres import PostgresServer
 from tests.support.queues import ACCOUNT, REGION, lease_bodies, make_queue, queue_name, send
 from tests.unit.store.postgres.conftest import OpenNode
@@ -124,15 +126,45 @@ async def test_lanes_that_tenants_shared_are_split(
 async def test_jobs_of_an_older_store_may_be_enqueued_and_purged_again(
     open_node: OpenNode, postgres_server: PostgresServer, database: str
 ) -> None:
-    older = [number for number in scripts() if number < 13]
+    write_jobs_before_repeats(postgres_server, database)
+    postgres_server.psql(old_jobs.old_operation("penstock."), database)
+    await old_jobs.check_repeats(await open_node())
+
+
+async def test_what_waited_in_an_older_store_goes_by_its_age_and_priority(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    write_jobs_before_repeats(postgres_server, database)
+    postgres_server.psql(";".join(old_jobs.waiting("penstock.", r"'\x{}'")), database)
+    await old_jobs.check_waiting(await open_node())
+
+
+async def test_what_a_node_of_an_older_version_enqueues_comes_after_what_is_there(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    """Such a node may run until it is stopped, and knows nothing of the order by age and priority."""
+    jobs = (await open_node()).jobs
+    queue = await make_job_queue(jobs)
+    [there] = await enqueue(jobs, queue)
+    columns = "id, tenant, queue_id, task, priority, state, ready, enqueued_at"
+    insert = (
+        f"INSERT INTO penstock.job ({columns}) VALUES ('old', '', {queue.id}, 'mail', 4, 2, 1, 0) RETURNING position"
+    )
+    position = postgres_server.psql(insert, database).splitlines()[0]
+    postgres_server.psql(
+        f"INSERT INTO penstock.job_content (position, payload, options) VALUES ({position}, '1', '\\x80')", database
+    )
+    assert await offered_ids(jobs, queue) == [there, "old"]
+
+
+def write_jobs_before_repeats(postgres_server: PostgresServer, database: str) -> None:
+    """Make a store with old jobs as it was before migration 13."""
     postgres_server.psql(BEGIN, database)
-    for number in older:
+    for number in [number for number in scripts() if number < 13]:
         if number == 9:
             postgres_server.psql(";".join(old_jobs.statements("penstock.", r"'\x{}'")), database)
         postgres_server.psql(scripts()[number][1], database)
         postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
-    postgres_server.psql(old_jobs.old_operation("penstock."), database)
-    await old_jobs.check_repeats(await open_node())
 
 
 async def test_a_store_from_before_workers_were_listed_lists_them(

@@ -164,20 +164,31 @@ async def test_a_refusal_lets_go_of_the_file(path: Path, open_store: OpenStore) 
     await open_store()
 
 
-async def test_jobs_of_an_older_store_may_be_enqueued_and_purged_again(path: Path, open_store: OpenStore) -> None:
+def write_jobs_before(path: Path, migration: str, *statements: str) -> None:
+    """Make a store with old jobs as it was before a migration."""
     db = apsw.Connection(str(path))
-    before = MIGRATIONS.index("schema_8.sql")
+    before = MIGRATIONS.index(migration)
     for name in MIGRATIONS[:3]:
         db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
     for statement in old_jobs.statements("", "x'{}'"):
         db.execute(statement)
     for name in MIGRATIONS[3:before]:
         db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
-    db.execute(old_jobs.old_operation(""))
+    for statement in statements:
+        db.execute(statement)
     db.pragma("application_id", APPLICATION_ID)
     db.pragma("user_version", before)
     db.close()
+
+
+async def test_jobs_of_an_older_store_may_be_enqueued_and_purged_again(path: Path, open_store: OpenStore) -> None:
+    write_jobs_before(path, "schema_8.sql", old_jobs.old_operation(""))
     await old_jobs.check_repeats(await open_store())
+
+
+async def test_what_waited_in_an_older_store_goes_by_its_age_and_priority(path: Path, open_store: OpenStore) -> None:
+    write_jobs_before(path, "schema_8.sql", *old_jobs.waiting("", "x'{}'"))
+    await old_jobs.check_waiting(await open_store())
 
 
 async def test_lanes_that_tenants_shared_are_split(path: Path, open_store: OpenStore) -> None:

@@ -12,6 +12,10 @@ UPDATE penstock.job_gate
 SET full_at_us = full_at_us - CAST($4 AS bigint) * charged_us, next_at = CASE WHEN next_at IS NOT NULL THEN 0 END
 WHERE queue_id = $1 AND gate = $2 AND charged_until = $3
 
+-- :prolong_charge
+-- Offers that were to end at $3 were made again, and end at $4.
+UPDATE penstock.job_gate SET charged_until = $4 WHERE queue_id = $1 AND gate = $2 AND charged_until = $3
+
 -- :lock_gates
 SELECT gate, interval_us, burst, full_at_us FROM penstock.job_gate
 WHERE queue_id = $1

@@ -95,11 +95,10 @@ FOR UPDATE SKIP LOCKED -- [postgres]
 
 -- :remove_some_members
 DELETE FROM penstock.job_gather_member WHERE (gather_id, place) IN (
-    SELECT m.gather_id, m.place
-    FROM jsonb_array_elements_text(CAST($1 AS jsonb)) AS d (value) -- [postgres]
-    FROM json_each($1) AS d -- [sqlite]
-    CROSS JOIN penstock.job_gather_member AS m
-    WHERE m.gather_id = d.value LIMIT $2
+    SELECT m.gather_id, m.place FROM penstock.job_gather_member AS m
+    WHERE m.gather_id IN (SELECT value FROM json_each($1)) -- [sqlite]
+    WHERE m.gather_id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))) -- [postgres]
+    LIMIT $2
 )
 RETURNING 1
 

@@ -14,6 +14,14 @@ SET width = CASE WHEN l.jobs = 0 THEN excluded.width ELSE l.width END
 RETURNING id, queue_id, shared, tenant, key, ordered, width, occupied, jobs,
     (SELECT q.settings FROM penstock.job_queue AS q WHERE q.id = queue_id)
 
+-- :lanes_of_jobs
+-- The names and widths of the lanes of jobs, which are not locked.
+SELECT l.shared, l.tenant, l.key, l.ordered, l.width
+FROM penstock.job AS j
+INNER JOIN penstock.job_lane AS l ON l.id = j.lane_id
+WHERE j.id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))) -- [postgres]
+WHERE j.id IN (SELECT value FROM json_each($1)) -- [sqlite]
+
 -- :lock_lanes_of_jobs
 SELECT l.id, l.queue_id, l.shared, l.tenant, l.key, l.ordered, l.width, l.occupied, l.jobs, q.settings
 FROM penstock.job_lane l JOIN penstock.job_queue q ON q.id = l.queue_id

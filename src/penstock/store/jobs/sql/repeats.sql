@@ -35,7 +35,7 @@ WHERE j.id IN (SELECT value FROM json_each($1)) -- [sqlite]
 -- :open_offers
 -- The offers of one turn that nobody has accepted. They are found among those of the queue by their state: the index by
 -- due instant holds all that is scheduled, too, so it is kept out.
-SELECT position FROM penstock.job
+SELECT position, gate, due_at FROM penstock.job
 WHERE queue_id = $1 AND state = 3 AND turn = $2 AND due_at + 0 > CAST($3 AS bigint)
 ORDER BY position LIMIT $4
 FOR UPDATE -- [postgres]

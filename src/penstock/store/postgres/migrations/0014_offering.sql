@@ -7,6 +7,8 @@ ALTER TABLE penstock.job
     ADD COLUMN rank bigint NOT NULL DEFAULT 0,
     ADD COLUMN gate text COLLATE "C";
 UPDATE penstock.job SET rank = greatest(queued_at, enqueued_at) - priority * 60000::bigint WHERE finished_at IS NULL;
+-- For nodes of the version before, which may still run and know no rank.
+ALTER TABLE penstock.job ALTER COLUMN rank SET DEFAULT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint);
 DROP INDEX penstock.job_ready;
 CREATE INDEX job_ready ON penstock.job (queue_id, tenant, rank, position) WHERE ready = 1;
 -- For workers that take some tasks only.
