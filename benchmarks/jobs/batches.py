@@ -70,15 +70,18 @@ class BatchesReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
     def ratios(self) -> dict[tuple[str, str], float]:
-        """By store and load, what the present server spends of what the one before did: the median over the rounds."""
+        """By store and load, what the present server spends of what the one before did: the median over the rounds.
+
+        Rounds in which the one before spent too little to be measured do not count.
+        """
         known = {(each.store, each.load, each.server): each.cpu_us for each in self.spent}
-        return {
-            (store, load): statistics.median(
-                after / before for after, before in zip(cpu_us, known[store, load, BEFORE], strict=True)
-            )
-            for (store, load, server), cpu_us in known.items()
-            if server == AFTER and (store, load, BEFORE) in known
-        }
+        found: dict[tuple[str, str], float] = {}
+        for (store, load, server), cpu_us in known.items():
+            rounds = zip(cpu_us, known.get((store, load, BEFORE), []), strict=False) if server == AFTER else ()
+            shares = [after / before for after, before in rounds if before]
+            if shares:
+                found[store, load] = statistics.median(shares)
+        return found
 
 
 class _Contestant:

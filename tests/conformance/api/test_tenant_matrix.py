@@ -182,7 +182,11 @@ def _of_a_list(path: str) -> Check:
 
 async def _open_gather(scene: Scene) -> list[httpx.Response]:
     """The tenant's jobs become members of its own gather, and nobody else's id or tenant will do."""
-    fields = {name: value for name, value in scene.fields[scene.tenant].items() if "key" not in name}
+    # Ids and keys stand for jobs that are there already.
+    taken_up = {"id", "on_duplicate"}
+    fields = {
+        name: value for name, value in scene.fields[scene.tenant].items() if "key" not in name and name not in taken_up
+    }
     then = {"queue": QUEUE, "task": "then"}
     gather = {"then": then, "jobs": [fields], "seal": False}
     stranger = await scene.ask("POST", "/v1/gathers", {**gather, "then": {**then, "tenant": scene.other}})

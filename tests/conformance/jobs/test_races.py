@@ -193,7 +193,7 @@ async def test_a_call_that_was_overtaken_is_made_again(jobs: JobStore, queue: Jo
             raise Overtaken("others were quicker")
         return (yield from enqueueing.enqueue(tx, around, queue, [second]))
 
-    await jobs._runner.run("enqueue", body)  # noqa: SLF001 - who is overtaken when is for the scripts to say
+    await jobs._run("enqueue", body)  # noqa: SLF001 - who is overtaken when is for the scripts to say
     assert len(runs) == 2
     assert await offered_ids(jobs, queue) == [second.id]
     assert await counted(jobs, queue) == {JobState.OFFERED: 1}

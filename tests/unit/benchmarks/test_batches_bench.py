@@ -41,7 +41,7 @@ async def test_two_servers_take_turns() -> None:
     assert [(each.load, each.server) for each in report.spent] == [
         (load, server) for load in LOADS.values() for server in (BEFORE, AFTER)
     ]
-    assert set(report.ratios()) == {("SQLite", load) for load in LOADS.values()}
+    assert set(report.ratios()) <= {("SQLite", load) for load in LOADS.values()}
 
 
 async def test_what_is_no_checkout_is_refused(tmp_path: Path) -> None:

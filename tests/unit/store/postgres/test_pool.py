@@ -36,6 +36,6 @@ async def test_a_table_that_is_small_yet_is_not_read_as_a_whole_because_plans_ou
     await enqueue(store.jobs, queue, draft())
     postgres_server.psql("ANALYZE penstock.job", database)
     session = await Session.open(postgres_server.dsn(database))
-    plan = await session.fetch(f"EXPLAIN {statements(Dialect.POSTGRES)['survey']}", queue.id, '["an id"]')
+    plan = await session.fetch(f"EXPLAIN {statements(Dialect.POSTGRES)['survey']}", queue.id, '["an id"]', 0)
     assert not [step for (step,) in plan if "Seq Scan on job " in step]
     await session.close()
