@@ -53,7 +53,7 @@ explore: setup ## Run what is tested at random on examples that nobody has tried
 	PENSTOCK_TEST_EXPLORE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal $(EXPLORED) $(ARGS)
 
 evidence: setup ## Run the campaigns at full size and print what they found
-	PENSTOCK_TEST_EVIDENCE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal -m campaign $(ARGS)
+	PENSTOCK_TEST_EVIDENCE=1 $(BIN)/pytest -n $(WORKERS) --dist=worksteal -m "campaign or sampled" $(ARGS)
 
 check: lint types contracts test ## Run everything that must pass before a merge
 

@@ -77,6 +77,7 @@ async def _batch(api: Api, job: dict[str, Any]) -> tuple[int, dict[str, Any], bo
 WAYS: dict[str, Way] = {"one": _one, "loosely": _loosely, "batch": _batch}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("since", SINCE)
 async def test_a_repeated_enqueue_answers_with_the_job_as_it_is(api: Api, since: str, way: str) -> None:
@@ -92,6 +93,7 @@ async def test_a_repeated_enqueue_answers_with_the_job_as_it_is(api: Api, since:
     assert await api.seen() == before
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("since", ["nothing", "succeeded", "purged"])
 @pytest.mark.parametrize("other", [{"queue": "elsewhere"}, {"task": "t"}, {"tenant": "bolt"}, {"payload": 2}])
@@ -122,6 +124,7 @@ async def test_a_tenant_learns_nothing_of_anothers_job(connect: Connect) -> None
     assert (await acme.post("/v1/jobs", json={**JOB, "id": ID})).json()["replayed"]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("text", [ID.replace("0", "A"), ID.replace("-", ""), f"{ID}\n", "17", "", 17])
 @pytest.mark.parametrize("path", ["/v1/jobs", "/enqueue"])
 async def test_an_id_that_is_no_canonical_uuid_is_refused(api: Api, path: str, text: object) -> None:
@@ -132,6 +135,7 @@ async def test_an_id_that_is_no_canonical_uuid_is_refused(api: Api, path: str, t
 # -- interventions --------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("since", SINCE)
 @pytest.mark.parametrize("at_first", ["nothing", "running", "cancelled"])
 async def test_a_repeated_cancellation_is_one(api: Api, at_first: str, since: str) -> None:
@@ -145,6 +149,7 @@ async def test_a_repeated_cancellation_is_one(api: Api, at_first: str, since: st
     await _same_again(api, path, body, since)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("since", SINCE)
 @pytest.mark.parametrize("at_first", ["nothing", "dead", "cancelled", "retrying"])
 @pytest.mark.parametrize("path", [f"/v1/jobs/{ID}/retry", "/dlq/requeue"])

@@ -310,6 +310,7 @@ def test_every_field_header_parameter_and_route_has_an_entry(endpoint: Endpoint)
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*FIELDS, *HEADERS])
 async def test_tenants_neither_see_nor_touch_each_others_jobs(connect: Connect, clock: ManualClock, name: str) -> None:
     scene = await _enqueue_both(connect, clock, name)
