@@ -22,6 +22,7 @@ QUEUE = (
     b'{"name":"mail","paused":false,"revision":1,"created_at_ms":1,"settings":{},'
     b'"counts":{},"depth":0,"oldest_due_ms":null}'
 )
+FIRST_TRY = b"penstock-first-try: true"
 LONG_S = 20.0
 
 
@@ -42,7 +43,16 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_body(face: str) ->
         async with Penstock(server.url, timeout=LONG_S) as app:
             assert (await face_of(app, face).jobs.enqueue("mail", "greet", {"to": "ada"})).id == "x"
     assert len(server.requests) == 4
-    assert len(set(server.requests)) == 1
+    assert len({sent.partition(b"\r\n\r\n")[2] for sent in server.requests}) == 1
+    assert [FIRST_TRY in sent for sent in server.requests] == [True, False, False, False]
+
+
+async def test_an_id_that_the_caller_gives_may_be_known_already(face: str) -> None:
+    stored = b'{"id":"x","queue":"mail","state":"queued"}'
+    with ScriptedServer(lambda *_: answer(stored, "202 Accepted")) as server:
+        async with Penstock(server.url, timeout=LONG_S) as app:
+            await face_of(app, face).jobs.enqueue("mail", "greet", id="x")
+    assert [FIRST_TRY in sent for sent in server.requests] == [False]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,11 @@ async def make_queue(jobs: Jobs, name: str = QUEUE, **settings: Any) -> JobQueue
     return queue
 
 
-async def enqueue(jobs: Jobs, task: str = "greet", *, queue: str = QUEUE, **fields: Any) -> Stored:
+async def enqueue(
+    jobs: Jobs, task: str = "greet", *, queue: str = QUEUE, first_try: bool = False, **fields: Any
+) -> Stored:
     """Enqueue a job."""
-    return await jobs.enqueueing.enqueue(queue, JobRequest(task=task, **fields))
+    return await jobs.enqueueing.enqueue(queue, JobRequest(task=task, **fields), first_try=first_try)
 
 
 async def poll(

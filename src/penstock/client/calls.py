@@ -33,13 +33,16 @@ _NO_ANSWER = frozenset({502, 503, 504})
 """The server, or a proxy in its place, says that the call was not carried out, or that its outcome is not known."""
 _read_problem = msgspec.json.Decoder(Problem).decode
 
+FIRST_TRY = "penstock-first-try: true\r\n"
+"""Says that nobody can know the id in this request yet, so that the server may refuse it without looking for it."""
+
 T = TypeVar("T")
 
 
 class Call(Generic[T]):
     """One call. What identifies it is in `request`, so it can be repeated as it is after a lost answer."""
 
-    __slots__ = ("done_on_repeat", "read", "request", "retry_too_many", "wait", "wait_s")
+    __slots__ = ("done_on_repeat", "first", "read", "request", "retry_too_many", "wait", "wait_s")
 
     def __init__(
         self,
@@ -50,8 +53,11 @@ class Call(Generic[T]):
         *,
         done_on_repeat: tuple[type[ProblemError], ...] = (),
         retry_too_many: bool = False,
+        first_headers: str = "",
     ) -> None:
         self.request = Outgoing(method, target, body)
+        self.first = Outgoing(method, target, body, first_headers) if first_headers else self.request
+        """The request as it is sent until it may have been carried out."""
         self.read = read
         """Reads the body of an answer; the second argument says whether the call had been sent before."""
         self.done_on_repeat = done_on_repeat
@@ -117,7 +123,9 @@ class Tries(Generic[T]):
     def request(self) -> Outgoing:
         """Return the request to send next."""
         call = self._call
-        if call.wait is None or not self._repeated:
+        if not self._repeated:
+            return call.first
+        if call.wait is None:
             return call.request
         return call.wait(max(self._wait_until - time.monotonic(), 0.0))
 

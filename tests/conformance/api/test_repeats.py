@@ -9,6 +9,8 @@ from uuid import UUID
 import httpx
 import pytest
 
+from penstock.domain.errors import StoreUnavailable
+from penstock.domain.failpoints import Failpoints
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.store.port import Store
@@ -53,6 +55,23 @@ async def api(connect: Connect, store: Store, clock: ManualClock) -> Api:
     client = connect(ADMIN)
     await client.put(f"/v1/queues/{QUEUE}", json={"settings": SETTINGS})
     return Api(client, store, clock)
+
+
+async def test_a_first_try_is_refused_without_a_look_for_its_id(api: Api, failpoints: Failpoints) -> None:
+    limited = {**JOB, "queue": "limited"}
+    settings = {"rate": {"per_second": 1, "burst": 1}}
+    await api.client.put("/v1/queues/limited", json={"settings": settings})
+    await api.post("/v1/jobs", {**limited, "id": ID}, 202)
+    await api.post("/v1/jobs", limited, 429)
+
+    def fail() -> None:
+        raise StoreUnavailable("The store was asked.")
+
+    failpoints.arm("jobs.enqueue.begun", fail)
+    first = await api.client.post("/v1/jobs", json={**limited, "id": OTHER_ID}, headers={"Penstock-First-Try": "true"})
+    assert first.status_code == 429
+    await api.post("/v1/jobs", {**limited, "id": OTHER_ID}, 503)
+    assert (await api.post("/v1/jobs", {**limited, "id": ID}, 200))["replayed"]
 
 
 Way = Callable[[Api, dict[str, Any]], Awaitable[tuple[int, dict[str, Any], bool]]]

@@ -6,7 +6,7 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.client.calls import Call
+from penstock.client.calls import FIRST_TRY, Call
 from penstock.client.errors import ClientError, error_of
 from penstock.client.reading import ServerSentEvents, body, decoder, encode, new_id, query, reader, segment
 from penstock.client.requests import JobFilter, JobOptions, NewJob
@@ -65,9 +65,17 @@ class Jobs:
         A queue that is full, or a rate that is exceeded, raises `TooMany`; with `retry_too_many` the job is offered
         to the queue again until the timeout.
         """
+        first_headers = "" if "id" in options else FIRST_TRY
         options.setdefault("id", new_id())
         job = NewJob(queue=queue, task=task, payload=payload, **options)
-        call = Call("POST", "/v1/jobs", _read_accepted, encode(job), retry_too_many=retry_too_many)
+        call = Call(
+            "POST",
+            "/v1/jobs",
+            _read_accepted,
+            encode(job),
+            retry_too_many=retry_too_many,
+            first_headers=first_headers,
+        )
         return await self._caller.perform(call, timeout)
 
     async def enqueue_many(self, jobs: Iterable[NewJob], *, timeout: float | None = None) -> list[BatchEntry]:

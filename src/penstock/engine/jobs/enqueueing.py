@@ -76,7 +76,7 @@ class Enqueueing:
         self._refusals = Refusals(clock)
 
     def foresee(self, queue: str, tenant: str) -> JobRefused | None:
-        """Tell at once that a job without keys or an id is refused, if that is known here; the store is not asked."""
+        """Tell at once that a new job without keys is refused, if that is known here; the store is not asked."""
         if not self._refusals:
             return None
         known = self._store.known_queue(queue)
@@ -89,9 +89,9 @@ class Enqueueing:
         """Whether there is anything that `foresee` could tell."""
         return bool(self._refusals)
 
-    async def enqueue(self, queue: str, request: JobRequest) -> Stored:
-        """Enqueue one job."""
-        (outcome,) = await self._enqueue(queue, [request])
+    async def enqueue(self, queue: str, request: JobRequest, *, first_try: bool = False) -> Stored:
+        """Enqueue one job. On its `first_try` no job can have its id, so it may be refused without asking the store."""
+        (outcome,) = await self._enqueue(queue, [request], first_try=first_try)
         if isinstance(outcome, PenstockError):
             try:
                 raise outcome
@@ -122,7 +122,7 @@ class Enqueueing:
             # What is wrong with one queue is no reason to keep silent about what was stored in another.
             return [error] * len(requests)
 
-    async def _enqueue(self, name: str, requests: Sequence[JobRequest]) -> list[Outcome]:
+    async def _enqueue(self, name: str, requests: Sequence[JobRequest], *, first_try: bool = False) -> list[Outcome]:
         queue = await self._queues.find_or_create(name)
         outcomes: dict[int, Outcome] = {}
         drafts: dict[int, JobDraft] = {}
@@ -132,6 +132,8 @@ class Enqueueing:
             for place, request in enumerate(requests):
                 try:
                     draft = self._draft(queue, request)
+                    if first_try:
+                        draft = msgspec.structs.replace(draft, chosen=False)
                     found = self._known(queue, draft, own)
                 except PenstockError as error:
                     # Where it came from nobody asks, and it would keep this frame with all requests.

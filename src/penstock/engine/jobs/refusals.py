@@ -62,8 +62,8 @@ class Refusals:
     - A queue that is found full again and again is looked at once in `FULL_MS`, and taken to be full in between, until
       it takes a job. It may have room sooner.
 
-    Not judged here are what has a key, or an id that its caller chose, since it may be known already; and a strict
-    queue, which is exact.
+    Not judged here are what has a key, or an id that its caller chose, since it may be known already, unless this is
+    its first try; and a strict queue, which is exact.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -43,6 +43,12 @@ _CORRELATION = Parameter(
     {"type": "string", "minLength": 1, "maxLength": 200},
     "header",
 )
+_FIRST_TRY = Parameter(
+    "Penstock-First-Try",
+    "`true` says that the `id` was made for this request, never sent before: a flood of such is refused sooner.",
+    {"type": "string", "enum": ["true"]},
+    "header",
+)
 _TRACE = Parameter("traceparent", "The W3C trace that the job belongs to.", {"type": "string"}, "header")
 
 
@@ -57,7 +63,7 @@ class EnqueueRoutes:
 
     def routes(self) -> list[Route]:
         """List the routes."""
-        headers = (_KEY, _CORRELATION, _TRACE)
+        headers = (_KEY, _CORRELATION, _FIRST_TRY, _TRACE)
         return [
             Route(
                 method="POST",
@@ -99,7 +105,8 @@ class EnqueueRoutes:
         caller = caller_of()
         job = read_body(request, _decode_job)
         caller.need_queue(job.queue)
-        keys = (job.id, job.idempotency_key, job.unique_key, _key_of(request.headers))
+        chosen_id = None if _is_first_try(request.headers) else job.id
+        keys = (chosen_id, job.idempotency_key, job.unique_key, _key_of(request.headers))
         if keys != (None, None, None, None):
             return False  # It may be known.
         refused = self._enqueueing.foresee(job.queue, caller.tenant_for(job.tenant))
@@ -120,7 +127,8 @@ class EnqueueRoutes:
         try:
             with self._observer.sending(call, job.queue) as sending:
                 request = self._request(call, job, sending.trace, by_header=True)
-                stored = await self._enqueueing.enqueue(job.queue, request)
+                first_try = _is_first_try(call.request.headers)
+                stored = await self._enqueueing.enqueue(job.queue, request, first_try=first_try)
                 sending.became(stored)
         except JobRefused:
             await self._turning_away.pause(len(call.request.body))
@@ -173,6 +181,10 @@ class EnqueueRoutes:
 
 def _key_of(headers: Mapping[str, str]) -> str | None:
     return headers.get("idempotency-key", headers.get("x-idempotency-key"))
+
+
+def _is_first_try(headers: Mapping[str, str]) -> bool:
+    return headers.get("penstock-first-try") == "true"
 
 
 def _accepted(stored: Stored) -> Response:

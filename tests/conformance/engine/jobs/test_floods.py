@@ -40,6 +40,17 @@ async def test_a_flood_beyond_the_rate_is_turned_away_without_asking_the_store_e
     await enqueue(jobs)
 
 
+async def test_an_id_may_be_known_already_but_not_on_its_first_try(jobs: Jobs, failpoints: Failpoints) -> None:
+    await make_queue(jobs, rate=Rate(per_second=10, burst=1))
+    assert await flood(jobs, 2) == (1, 1)
+    fail_next(failpoints)
+    job_id = "00000000-0000-7000-8000-000000000001"
+    with pytest.raises(JobRefused):
+        await enqueue(jobs, id=job_id, first_try=True)
+    with pytest.raises(StoreUnavailable):
+        await enqueue(jobs, id=job_id)
+
+
 async def test_of_a_flood_only_as_many_reach_the_store_as_there_may_be_tokens_for(
     jobs: Jobs, clock: ManualClock, failpoints: Failpoints
 ) -> None:
