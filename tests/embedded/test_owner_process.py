@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client.embedded import dialer as dialer_module
-from penstock.client.embedded.errors import OwnerError, OwnerNotFound, OwnerNotResponding, OwnerNotStarted
+from penstock.client.errors import OwnerError, OwnerNotFound, OwnerNotResponding, OwnerNotStarted
 from penstock.store.ownership.owner import SCHEMA
 from tests.end_to_end.running import RunningServer
 from tests.support.embedded import PATIENCE_S, EmbeddedFile, await_end, keeper_of, owner_number, run_python
