@@ -93,18 +93,21 @@ def waiting_child() -> Iterator[None]:
 
 
 def test_a_child_that_makes_no_calls_holds_no_connection_of_its_parent() -> None:
-    with ScriptedServer(lambda _, __: QUEUES) as server:
-        with Penstock(server.url, timeout=LONG_S) as app, asyncio.Runner() as runner:
+    with (
+        ScriptedServer(lambda _, __: QUEUES) as server,
+        Penstock(server.url, timeout=LONG_S) as app,
+        asyncio.Runner() as runner,
+    ):
+        app.sync.queues.list()
+        runner.run(app.queues.list())
+        with waiting_child():
+            assert server.connections == 2
             app.sync.queues.list()
             runner.run(app.queues.list())
-            with waiting_child():
-                assert server.connections == 2
-                app.sync.queues.list()
-                runner.run(app.queues.list())
-                assert server.connections == 2, "the parent goes on with its own"
-                runner.run(app.aclose())
-                assert server.ended.acquire(timeout=LONG_S)
-                assert server.ended.acquire(timeout=LONG_S), "the server sees both connections end"
+            assert server.connections == 2, "the parent goes on with its own"
+            runner.run(app.aclose())
+            assert server.ended.acquire(timeout=LONG_S)
+            assert server.ended.acquire(timeout=LONG_S), "the server sees both connections end"
 
 
 def test_a_child_holds_no_connection_that_another_thread_waits_on() -> None:
@@ -150,9 +153,13 @@ app.sync.work.dequeue(["mail"], wait=60)
 def test_a_program_that_forgets_to_close_a_file_ends(tmp_path: Path, owner: str) -> None:
     program = FORGETS_TO_CLOSE.replace("sys.argv[1]", f"sys.argv[1], owner={owner!r}")
     done = subprocess.run(
-        [sys.executable, "-c", program, f"sqlite:{tmp_path}/jobs.db"], capture_output=True, text=True, timeout=LONG_S
+        [sys.executable, "-c", program, f"sqlite:{tmp_path}/jobs.db"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LONG_S,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "mail\n", "")
+    assert (done.stdout, done.stderr) == ("mail\n", "")
     _end_owner(tmp_path / "jobs.db")
 
 

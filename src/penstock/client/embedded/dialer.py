@@ -64,7 +64,7 @@ class OwnerDialer:
 
     def __init__(self, path: str, *, owner: Literal["process", "thread"], start: bool, idle_s: float) -> None:
         self.name = f"sqlite:{path}"
-        self._path = canonical_path(os.path.expanduser(path))
+        self._path = canonical_path(str(Path(path).expanduser()))
         self._in_thread = owner == "thread"
         self._start = start
         self._idle_s = idle_s
