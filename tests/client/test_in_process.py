@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from penstock import Penstock, errors
+from penstock.engine.upkeep import Upkeep
+from tests.end_to_end.running import RunningServer
 
 
 def _in_a_child(work: object) -> int:
@@ -87,12 +90,21 @@ async def test_offers_to_a_poll_that_was_cancelled_are_given_back() -> None:
         await app.queues.put("mail", offer_ms=3_600_000)
         poll = asyncio.create_task(app.work.dequeue(["mail"], wait=20))
         await app.queues.get("mail")
-        stored = await app.jobs.enqueue("mail", "greet")
+
+        def offer_one() -> str:
+            job_id = app.sync.jobs.enqueue("mail", "greet").id
+            while app.sync.jobs.get(job_id).state != "offered":
+                pass
+            return job_id
+
+        # This loop stands still meanwhile, so the poll has not seen its answer when it is cancelled.
+        with ThreadPoolExecutor(1) as threads:
+            job_id = threads.submit(offer_one).result(20)
         poll.cancel()
         await asyncio.wait((poll,))
-        if poll.cancelled():
-            [offer] = (await app.work.dequeue(["mail"], wait=10)).offers
-            assert offer.id == stored.id
+        assert poll.cancelled()
+        [offer] = (await app.work.dequeue(["mail"], wait=10)).offers
+        assert offer.id == job_id
 
 
 async def test_a_call_that_takes_too_long_exceeds_its_deadline() -> None:
@@ -106,27 +118,46 @@ def test_a_database_that_is_not_there_is_told() -> None:
         app.sync.queues.list()
 
 
-def test_a_client_on_a_database_does_no_upkeep(postgres_server: object, name: str) -> None:
-    database = postgres_server.create_database()  # type: ignore[attr-defined]
-    try:
-        with Penstock(postgres_server.dsn(database), timeout=20) as app:  # type: ignore[attr-defined]
-            app.sync.queues.put(name)
-            purge = app.sync.queues.purge(name)
-            # With a sweeper, an operation on an empty queue ends within moments of being begun.
-            assert app.sync.jobs.list(queue=name).jobs == []
-            assert app.sync.operations.get(purge.id).ended_at_ms is None
-    finally:
-        postgres_server.drop_database(database)  # type: ignore[attr-defined]
+@pytest.fixture
+def upkeep(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the background work that engines in this process have begun."""
+    begun: list[str] = []
+    run = Upkeep.run
+
+    async def noted(self: Upkeep) -> None:
+        begun.append(self.name)
+        await run(self)
+
+    monkeypatch.setattr(Upkeep, "run", noted)
+    return begun
+
+
+def test_a_client_on_a_database_leaves_the_upkeep_to_servers(
+    postgres_node: RunningServer, postgres_url: str, name: str, upkeep: list[str]
+) -> None:
+    with Penstock(postgres_url, timeout=20) as app:
+        app.sync.queues.put(name)
+        purge = app.sync.queues.purge(name)
+        while app.sync.operations.get(purge.id).ended_at_ms is None:
+            assert postgres_node.process.poll() is None
+    assert upkeep == []
+
+
+def test_a_client_in_memory_does_its_own_upkeep(name: str, upkeep: list[str]) -> None:
+    with Penstock("memory:", timeout=20) as app:
+        app.sync.queues.put(name)
+        purge = app.sync.queues.purge(name)
+        while app.sync.operations.get(purge.id).ended_at_ms is None:
+            pass
+    assert "operator" in upkeep
 
 
 async def test_closing_ends_what_waits() -> None:
     app = Penstock("memory:", timeout=20)
-    poll = asyncio.create_task(app.work.dequeue(["mail"], wait=20))
     await app.queues.put("mail")
+    poll = asyncio.create_task(app.work.dequeue(["mail"], wait=20, worker="w"))
+    while not (await app.workers.list(queue="mail")).workers:
+        assert not poll.done()
     await app.aclose()
-    await asyncio.wait((poll,), timeout=20)
-    assert poll.done()
-    if (error := poll.exception()) is not None:
-        assert isinstance(error, errors.Closed)
-    else:
-        assert poll.result().offers == []
+    ended = await asyncio.wait_for(poll, 10)
+    assert (ended.offers, ended.drain) == ([], True), "it was told to end, and did not wait to its end"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import NewJob, Penstock
 from penstock.client import calls
+from penstock.client.verbs.caller import Caller
+from penstock.client.verbs.face import AsyncFace
 from tests.client.faces import face_of
 from tests.end_to_end.cutting_proxy import Cut, CuttingProxy
 from tests.support.campaigns import campaign, trials
@@ -29,9 +33,11 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[CuttingProxy]:
 class Losing:
     """A client whose next answers can be lost."""
 
-    def __init__(self, proxy: CuttingProxy, face: Any) -> None:
+    def __init__(self, proxy: CuttingProxy, face: Any, direct: Any) -> None:
         self._proxy = proxy
         self.face = face
+        self.direct = direct
+        """The same without the proxy, which passes on whole answers only, and so no streams."""
 
     async def lose(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Make a call whose first two answers are lost, and return the third."""
@@ -44,8 +50,8 @@ class Losing:
 
 @pytest.fixture(params=["async", "sync"])
 async def losing(request: pytest.FixtureRequest, proxy: CuttingProxy) -> AsyncIterator[Losing]:
-    async with Penstock(proxy.url, timeout=20) as app:
-        yield Losing(proxy, face_of(app, request.param))
+    async with Penstock(proxy.url, timeout=20) as app, Penstock(proxy.server_url, timeout=20) as direct:
+        yield Losing(proxy, face_of(app, request.param), face_of(direct, request.param))
 
 
 async def _running(app: Any, name: str) -> Any:
@@ -177,14 +183,82 @@ async def test_gathers(losing: Losing, name: str) -> None:
     added = await losing.lose(lambda: app.gathers.add(opened.gather.id, 2, jobs, seal=True))
     assert (added.gather.total, added.gather.sealed) == (4, True)
     assert len((await app.jobs.list(queue=name)).jobs) == 4
+    assert (await losing.lose(lambda: app.gathers.get(opened.gather.id))).total == 4
+    assert len((await losing.lose(lambda: app.gathers.results(opened.gather.id))).results) == 4
+    assert (await losing.lose(lambda: app.gathers.cancel(opened.gather.id))).state == "cancelled"
 
 
-async def test_reads(losing: Losing, name: str) -> None:
+async def test_an_offer_of_a_stream(losing: Losing, name: str) -> None:
+    app = losing.direct
+    first = await app.jobs.enqueue(name, "greet")
+    await app.jobs.enqueue(name, "greet")
+    async with app.work.stream([name], request_id=name) as stream:
+        assert (await _first_offer(stream)).id == first.id
+    # The offer was lost with its connection.
+    async with app.work.stream([name], request_id=name) as stream:
+        offer = await _first_offer(stream)
+        assert offer.id == first.id
+        assert (await app.work.accept(offer.token)).attempt == 1
+
+
+async def _first_offer(stream: Any) -> Any:
+    async for line in stream:
+        if line.offer is not None:
+            return line.offer
+    raise AssertionError("The stream has ended.")
+
+
+async def test_credit(losing: Losing, name: str) -> None:
+    async with losing.direct.work.stream([name]) as stream:
+        await anext(aiter(stream))
+        app = losing.face.work.stream([name])
+        getattr(app, "_face", app).name = stream.name
+        assert (await losing.lose(lambda: app.add_credit(2))).credit == 3
+        assert (await app.add_credit(0)).credit == 3
+
+
+async def test_reads_of_jobs(losing: Losing, name: str) -> None:
     app = losing.face
     stored = await app.jobs.enqueue(name, "greet")
     assert (await losing.lose(lambda: app.jobs.get(stored.id))).id == stored.id
     assert (await losing.lose(lambda: app.jobs.result(stored.id, wait=0.2))).state == "queued"
-    assert (await losing.lose(lambda: app.queues.get(name))).depth == 1
+    assert [job.id for job in (await losing.lose(lambda: app.jobs.list(queue=name))).jobs] == [stored.id]
+    assert (await losing.lose(lambda: app.jobs.events(stored.id))).state == "queued"
+    await app.jobs.cancel(stored.id)
+    events = await losing.lose(lambda: _all(app.jobs.follow(stored.id)))
+    assert [event.kind for event in events] == ["job.cancelled"]
+    assert (await losing.lose(lambda: app.jobs.dead(queue=name))).jobs == []
+
+
+async def test_reads_of_the_rest(losing: Losing, name: str) -> None:
+    app = losing.face
+    await app.queues.put(name)
+    purge = await app.queues.purge(name)
+    await app.schedules.put(name, name, "digest", interval_ms=60_000)
+    await app.work.dequeue([name], worker=name)
+    assert (await losing.lose(lambda: app.queues.get(name))).depth == 0
+    assert name in [queue.name for queue in (await losing.lose(lambda: app.queues.list(limit=500))).queues]
+    assert (await losing.lose(lambda: app.queues.dead_groups(name))).groups == []
+    assert (await losing.lose(lambda: app.queues.count_dead(name))).matching == 0
+    assert (await losing.lose(lambda: app.queues.count_purge(name))).matching == 0
+    assert (await losing.lose(lambda: app.schedules.get(name))).name == name
+    listed = (await losing.lose(lambda: app.schedules.list(limit=500))).schedules
+    assert name in [schedule.name for schedule in listed]
+    assert (await losing.lose(lambda: app.operations.get(purge.id))).id == purge.id
+    assert len((await losing.lose(lambda: app.operations.list(name))).operations) == 1
+    assert [worker.name for worker in (await losing.lose(lambda: app.workers.list(queue=name))).workers] == [name]
+
+
+async def _all(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+def test_every_verb_is_repeated_here() -> None:
+    face = AsyncFace(Caller(lambda: None, 0))  # type: ignore[arg-type,return-value]
+    verbs = {f"{part}.{verb}" for part in vars(face) for verb in dir(getattr(face, part)) if not verb.startswith("_")}
+    assert {"jobs.enqueue", "workers.list"} < verbs
+    lost = re.findall(r"lose\(\s*lambda: (?:_all\()?app\.(\w+\.\w+)\(", Path(__file__).read_text())
+    assert verbs - set(lost) == {"work.stream"}, "of which there is a test of its own"
 
 
 @campaign

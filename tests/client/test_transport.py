@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Penstock, errors
-from penstock.client import calls, tokens
+from penstock.client import calls
 from penstock.client.transport import asynchronous, blocking, http1
 from tests.client.faces import face_of
 from tests.client.peers import LastBytes, ScriptedServer, answer, problem
@@ -95,6 +95,29 @@ async def test_the_last_error_is_raised_when_the_time_is_up(face: str) -> None:
         with pytest.raises(errors.ConnectionFailed, match="refused") as failed:
             await face_of(app, face).queues.get("mail")
     assert isinstance(failed.value, ConnectionError)
+
+
+async def test_a_server_that_was_never_reached_is_given_up_soon(face: str) -> None:
+    with ScriptedServer(lambda _, __: answer(QUEUE)) as server:
+        pass
+    async with Penstock(server.url, timeout=3_600, connect_timeout=0.05) as app:
+        with pytest.raises(errors.ConnectionFailed, match="refused"):
+            await face_of(app, face).queues.get("mail")
+        with pytest.raises(errors.ConnectionFailed, match="refused"):
+            await anext(aiter(face_of(app, face).jobs.follow("id")))
+
+
+async def test_a_server_that_was_reached_is_looked_for_until_the_deadline(
+    face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "BACKOFF_S", 0.05)
+    with ScriptedServer(lambda _, __: answer(QUEUE)) as server:
+        async with Penstock(server.url, timeout=LONG_S, connect_timeout=0.0) as app:
+            await face_of(app, face).queues.get("mail")
+            server.__exit__()
+            with pytest.raises(errors.ConnectionFailed) as failed:
+                await face_of(app, face).queues.get("mail", timeout=0.5)
+    assert "refused" in str(failed.value), "it was dialled again, after the connection was lost"
 
 
 async def test_a_silent_server_exceeds_the_deadline(face: str) -> None:
@@ -335,7 +358,7 @@ async def test_a_token_is_sent_and_never_shown(face: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "ümlaut"])
 def test_a_token_that_cannot_be_sent_is_refused(token: str) -> None:
-    with pytest.raises(tokens.TokenInvalid) as refused:
+    with pytest.raises(errors.TokenInvalid) as refused:
         Penstock("http://localhost", token=token)
     assert not token or token not in str(refused.value)
 
@@ -362,9 +385,9 @@ async def test_a_token_file_is_read_again_when_it_changes(face: str, tmp_path: P
 
 def test_a_token_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     app = Penstock("http://127.0.0.1:9", token_file=tmp_path / "none")
-    with pytest.raises(tokens.TokenInvalid, match="none"):
+    with pytest.raises(errors.TokenInvalid, match="none"):
         app.sync.queues.list()
-    with pytest.raises(tokens.TokenInvalid, match="not both"):
+    with pytest.raises(errors.TokenInvalid, match="not both"):
         Penstock("http://localhost", token="a", token_file=tmp_path / "none")
 
 
@@ -481,6 +504,14 @@ async def test_a_stream_of_offers_keeps_its_request_id_when_it_is_opened_anew(fa
     assert [line.drain for line in read] == [False, True, False, True]
     assert server.requests[0] == server.requests[1]
     assert b'"request_id"' in server.requests[0]
+
+
+async def test_one_name_is_no_list_of_queues(face: str) -> None:
+    app = Penstock("http://127.0.0.1:9")
+    with pytest.raises(TypeError, match=r"\['mail'\]"):
+        await face_of(app, face).work.dequeue("mail")
+    with pytest.raises(TypeError, match=r"\['mail'\]"):
+        face_of(app, face).work.stream("mail")
 
 
 async def test_a_stream_that_is_refused_says_why(face: str) -> None:

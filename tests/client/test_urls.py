@@ -38,6 +38,24 @@ def test_a_bad_url_is_refused_with_what_is_wrong(url: str, said: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_a_file_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(errors.OwnerNotFound, match=f"owns {tmp_path}/jobs.db"):
+        Penstock("sqlite:~/jobs.db", start=False).sync.queues.list()
+
+
+def test_a_file_that_cannot_be_one_is_told(tmp_path: Path) -> None:
+    with pytest.raises(errors.UrlInvalid, match="names a folder"):
+        Penstock(f"sqlite:{tmp_path}").sync.queues.list()
+    with pytest.raises(errors.UrlInvalid, match="cannot be made"):
+        Penstock("sqlite:/proc/nowhere/jobs.db").sync.queues.list()
+
+
+def test_an_owner_is_a_process_or_a_thread() -> None:
+    with pytest.raises(ValueError, match="proces"):
+        Penstock("sqlite:jobs.db", owner="proces")  # type: ignore[arg-type]
+
+
 def test_passwords_are_not_shown() -> None:
     app = Penstock("postgresql://user:secret@host:5432/db?password=secret")
     assert repr(app) == "Penstock('postgresql://user@host:5432/db')"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sqlite3
 import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock.client.embedded import dialer as dialer_module
-from penstock.client.embedded.errors import OwnerError, OwnerNotFound, OwnerNotResponding, OwnerNotStarted
+from penstock.client.embedded.dialer import OwnerDialer
+from penstock.client.errors import OwnerError, OwnerNotFound, OwnerNotResponding, OwnerNotStarted
 from penstock.store.ownership.owner import SCHEMA
 from tests.end_to_end.running import RunningServer
 from tests.support.embedded import PATIENCE_S, EmbeddedFile, await_end, keeper_of, owner_number, run_python
@@ -86,6 +91,30 @@ def test_an_owner_without_clients_ends_in_good_order(file: EmbeddedFile) -> None
     assert names == {"jobs.db", "jobs.db.lock", "jobs.db.log"}, "no socket, and no log of SQLite's, is left"
     with file.dial() as connected:
         assert owner_number(connected) == 2
+
+
+@pytest.mark.slow
+def test_forty_clients_that_arrive_as_an_idle_owner_ends_are_all_served(file: EmbeddedFile) -> None:
+    idle_s, clients = 0.3, 40
+    chance = random.Random(5)
+    for arrivals in range(3):
+        dialers = [file.dialer(idle_s=idle_s) for _ in range(clients)]
+        # From a little before the owner of the last round ends to a little after.
+        pauses_s = [idle_s * chance.uniform(0.7, 1.5) for _ in dialers]
+
+        def arrive(dialer: OwnerDialer, pause_s: float) -> int:
+            threading.Event().wait(pause_s)
+            with dialer.dial(time.monotonic() + PATIENCE_S) as connected:
+                return owner_number(connected)
+
+        with ThreadPoolExecutor(clients) as threads:
+            numbers = list(threads.map(arrive, dialers, pauses_s))
+        file.note_processes()
+        assert max(numbers) - min(numbers) <= 1, f"round {arrivals}: {numbers}"
+        with file.dial(dialers[0]) as connected:
+            assert owner_number(connected) == max(numbers), "all of them have the one that stays"
+        for dialer in dialers:
+            dialer.close()
 
 
 def test_an_idle_connection_keeps_the_owner(file: EmbeddedFile) -> None:

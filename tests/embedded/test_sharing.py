@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.client.embedded.errors import OwnerAccessDenied, OwnerNotStarted
+from penstock.client.errors import OwnerAccessDenied, OwnerNotStarted
 from penstock.store.ownership.record import Record, write_record
 from tests.end_to_end.running import RunningServer
 from tests.support.embedded import EmbeddedFile, in_child, owner_number

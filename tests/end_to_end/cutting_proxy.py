@@ -32,6 +32,7 @@ class CuttingProxy:
         assert address.hostname is not None
         assert address.port is not None
         self._server = (address.hostname, address.port)
+        self.server_url = server_url
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._cuts: list[Cut] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 from penstock.client.errors import NotTrusted, UrlInvalid, WrongThread
 from penstock.client.senders import PeerSenders, ProcessSenders
@@ -52,14 +52,16 @@ class Penstock(AsyncFace):
         owner: Literal["process", "thread"] = "process",
         start: bool = True,
     ) -> None:
+        if owner not in {"process", "thread"}:
+            raise ValueError(f'owner has to be "process" or "thread", not {owner!r}.')
         target = read_url(url)
         self._shown = target.shown
         self._senders: Senders
         if target.kind == "process":
-            self._senders = ProcessSenders(target.url)
+            self._senders = ProcessSenders(target.url, connect_timeout)
         elif target.kind == "server":
             ways = dialers(target.url, lambda: _tls(ca_file), connect_timeout)
-            self._senders = PeerSenders(Peer(ways, Token(token, token_file)))
+            self._senders = PeerSenders(Peer(ways, Token(token, token_file), connect_timeout))
         else:
             from penstock.client.embedded.opening import owner_dialer  # noqa: PLC0415 - only who needs it loads it
 
@@ -96,6 +98,10 @@ class Penstock(AsyncFace):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown!r})"
 
+    def __reduce__(self) -> NoReturn:
+        # It may hold a token, and always holds what belongs to this process.
+        raise TypeError("A Penstock can be neither pickled nor copied. Make one from its URL where it is needed.")
+
     @property
     def sync(self) -> SyncFace:
         """The same verbs for code without an event loop. They raise `WrongThread` on a thread where one runs."""
@@ -119,11 +125,14 @@ class Penstock(AsyncFace):
         self.close()
 
     def close(self) -> None:
-        """Close what sync code used, and an engine in this process. What an event loop used ends with the loop."""
+        """Close what sync code used, and an engine in this process. What an event loop used ends with the loop.
+
+        A call of another thread that waits raises `Closed`.
+        """
         self._senders.close()
 
     async def aclose(self) -> None:
-        """Close everything that this event loop and sync code used."""
+        """Close everything that this event loop and sync code used. Calls that wait raise `Closed`."""
         await self._senders.aclose()
 
     def _open_sync(self) -> SyncSender:

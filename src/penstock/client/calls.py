@@ -82,6 +82,9 @@ class Recipient(Protocol):
     def several(self) -> bool:
         """Whether there is another address to try."""
 
+    def reach_by(self, since: float) -> float:
+        """Return until when a call that was made at `since` looks for it; for ever if it was ever reached."""
+
     def refused(self) -> None:
         """Go on to another address, if there is one."""
 
@@ -103,6 +106,7 @@ class Tries(Generic[T]):
         "_pauses",
         "_peer",
         "_repeated",
+        "_since",
         "_token_tried",
         "_wait_until",
         "value",
@@ -114,6 +118,7 @@ class Tries(Generic[T]):
         now = time.monotonic()
         self._call = call
         self._peer = peer
+        self._since = now
         self._deadline = now + timeout_s + call.wait_s
         self._wait_until = now + call.wait_s
         self._pauses = 0
@@ -171,7 +176,7 @@ class Tries(Generic[T]):
         self._pauses += 1
         if isinstance(error, ProblemError):
             pause_s += error.retry_after or 0.0
-        if time.monotonic() + pause_s >= self._deadline:
+        if time.monotonic() + pause_s >= min(self._deadline, self._peer.reach_by(self._since)):
             raise error
         return pause_s
 
@@ -183,7 +188,7 @@ class Reopening:
         self._peer = peer
         self._timeout_s = timeout_s
         self._pauses = 0
-        self._heard_at = time.monotonic()
+        self._heard_at = self._since = time.monotonic()
 
     @property
     def deadline(self) -> float:
@@ -220,7 +225,8 @@ class Reopening:
     def _pause(self, error: TransportError | ProblemError | None) -> float:
         pause_s = backoff(self._pauses)
         self._pauses += 1
-        if error is not None and time.monotonic() + pause_s >= self._heard_at + self._timeout_s:
+        until = min(self._heard_at + self._timeout_s, self._peer.reach_by(self._since))
+        if error is not None and time.monotonic() + pause_s >= until:
             raise error
         return pause_s
 

@@ -80,8 +80,9 @@ class PeerSenders:
 class ProcessSenders:
     """Senders to an engine in this process. One in memory stays with the process that it was made in."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connect_s: float) -> None:
         self._url = url
+        self._connect_s = connect_s
         self._pid = os.getpid()
         self._closed = False
         self._running: InProcess | None = None
@@ -108,24 +109,24 @@ class ProcessSenders:
 
     def _open(self) -> InProcess:
         _refuse_if(self._closed)
-        if self._pid != os.getpid():
-            if self._url == "memory:":
-                raise WrongProcess(
-                    "memory: belongs to the process that made it, and this is a forked child. "
-                    "Use sqlite:PATH to share jobs between processes."
-                )
-            # The parent's engine is kept as it is: to take it apart here would disturb its connections.
-            _inherited.append(self._running)
-            self._pid, self._running = os.getpid(), None
-        if self._running is None:
-            from penstock.client.embedded.in_process import InProcess  # noqa: PLC0415 - only who needs it loads it
-
-            with _opening:
-                running = self._running
-                if running is None:
-                    running = self._running = InProcess(self._url)
+        running = self._running
+        if running is not None and self._pid == os.getpid():
             return running
-        return self._running
+        from penstock.client.embedded.in_process import InProcess  # noqa: PLC0415 - only who needs it loads it
+
+        with _opening:
+            if self._pid != os.getpid():
+                if self._url == "memory:":
+                    raise WrongProcess(
+                        "memory: belongs to the process that made it, and this is a forked child. "
+                        "Use sqlite:PATH to share jobs between processes."
+                    )
+                # The parent's engine is kept as it is: to take it apart here would disturb its connections.
+                _inherited.append(self._running)
+                self._pid, self._running = os.getpid(), None
+            if self._running is None:
+                self._running = InProcess(self._url, self._connect_s)
+            return self._running
 
 
 _inherited: list[object] = []

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.client.errors import ClientError
+from penstock.client.errors import TokenInvalid
 
 if TYPE_CHECKING:
     import os
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How often a token file is looked at."""
 _BYTES_MAX = 8_192
-
-
-class TokenInvalid(ClientError, ValueError):
-    """The token cannot be sent, or its file cannot be read."""
 
 
 class Token:

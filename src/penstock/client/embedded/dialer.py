@@ -12,11 +12,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from penstock.client.embedded import forking
-from penstock.client.embedded.errors import OwnerAccessDenied, OwnerError, OwnerNotFound, OwnerNotResponding
+from penstock.client import forking
 from penstock.client.embedded.handshake import ask_for_hand_over, ask_owner
 from penstock.client.embedded.starting import start_process
-from penstock.client.errors import ConnectionFailed
+from penstock.client.errors import (
+    Closed,
+    ConnectionFailed,
+    OwnerAccessDenied,
+    OwnerError,
+    OwnerNotFound,
+    OwnerNotResponding,
+    OwnerNotStarted,
+    UrlInvalid,
+)
+from penstock.domain.errors import StoreUnavailable, StoreUrlInvalid
 from penstock.server.unix_sockets import short_address
 from penstock.store.ownership.owner import SCHEMA, open_lock, try_lock
 from penstock.store.ownership.paths import canonical_path, lock_path, socket_path, sqlite_file
@@ -55,7 +64,7 @@ class OwnerDialer:
 
     def __init__(self, path: str, *, owner: Literal["process", "thread"], start: bool, idle_s: float) -> None:
         self.name = f"sqlite:{path}"
-        self._path = canonical_path(path)
+        self._path = canonical_path(str(Path(path).expanduser()))
         self._in_thread = owner == "thread"
         self._start = start
         self._idle_s = idle_s
@@ -63,6 +72,7 @@ class OwnerDialer:
         self._kept_number = 0
         self._thread_owner: ThreadOwner | None = None
         self._keeping = threading.Lock()
+        self._closed = False
         forking.register(self)
 
     def dial(self, deadline: float) -> socket.socket:
@@ -71,6 +81,8 @@ class OwnerDialer:
         leaving: set[int] = set()
         last = self._record()
         while True:
+            if self._closed:
+                raise Closed("This Penstock was closed.")
             connected = self._connect(deadline, leaving)
             if connected is not None:
                 return connected
@@ -89,6 +101,7 @@ class OwnerDialer:
 
     def close(self) -> None:
         """Let the owner go, unless others need it."""
+        self._closed = True
         with self._keeping:
             kept, self._kept = self._kept, None
             thread_owner, self._thread_owner = self._thread_owner, None
@@ -134,10 +147,11 @@ class OwnerDialer:
     def _keep(self, number: int, deadline: float) -> None:
         """Have one connection to this owner that keeps it alive, besides those that are used."""
         with self._keeping:
-            if self._kept is not None and self._kept_number == number:
+            if self._closed or (self._kept is not None and self._kept_number == number):
                 return
-            if self._kept is not None:
-                self._kept.close()
+            last, self._kept = self._kept, None
+            if last is not None:
+                last.close()
             self._kept = self._reach(deadline)
             self._kept_number = number
 
@@ -175,8 +189,13 @@ class OwnerDialer:
         if not self._start:
             self._check_owned()
             return False
-        sqlite_file(f"sqlite:{self._path}")  # Makes the folder, or says what is wrong with the path.
-        lock = open_lock(self._path)
+        try:
+            sqlite_file(f"sqlite:{self._path}")  # Makes the folder, or says what is wrong with the path.
+            lock = open_lock(self._path)
+        except StoreUrlInvalid as error:
+            raise UrlInvalid(error.reason) from error
+        except StoreUnavailable as error:
+            raise OwnerNotStarted(error.reason) from error
         if not try_lock(lock):
             with forking.held(lock):
                 self._check_shared(read_record(lock))

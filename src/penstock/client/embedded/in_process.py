@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from concurrent.futures import Future
@@ -33,6 +34,15 @@ class Alone:
 
     several = False
 
+    def __init__(self, connect_s: float) -> None:
+        self._connect_s = connect_s
+        self.reached = False
+        """Whether the engine was ever open."""
+
+    def reach_by(self, since: float) -> float:
+        """Return until when to look for the store; for ever if it was ever open."""
+        return math.inf if self.reached else since + self._connect_s
+
     def refused(self) -> None:
         """Do nothing."""
 
@@ -44,8 +54,9 @@ class Alone:
 class InProcess:
     """The engine that a URL names, run from the first call on, for requests from any thread and any event loop."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, connect_s: float) -> None:
         self._url = url
+        self.peer = Alone(connect_s)
         self._lock = threading.Lock()
         self._engine: _Running | None = None
         self._closed = False
@@ -181,7 +192,7 @@ class SyncSender:
     """Sends requests to the engine from threads without an event loop."""
 
     def __init__(self, engine: InProcess) -> None:
-        self.peer = Alone()
+        self.peer = engine.peer
         self._engine = engine
 
     def exchange(self, request: Outgoing, deadline: float) -> Answer:
@@ -214,6 +225,7 @@ class SyncSender:
             raise DeadlineExceeded("The engine was not opened in time.") from None
         except StoreUnavailable as error:
             raise ConnectionFailed(error.reason) from error
+        self.peer.reached = True
         return running
 
     @staticmethod
@@ -226,7 +238,7 @@ class AsyncSender:
     """Sends requests to the engine from any event loop."""
 
     def __init__(self, engine: InProcess) -> None:
-        self.peer = Alone()
+        self.peer = engine.peer
         self._engine = engine
 
     async def exchange(self, request: Outgoing, deadline: float) -> Answer:
@@ -265,6 +277,7 @@ class AsyncSender:
             running.ready.result()
         except StoreUnavailable as error:
             raise ConnectionFailed(error.reason) from error
+        self.peer.reached = True
         return running
 
     @staticmethod
@@ -293,6 +306,9 @@ def _result(future: Future[T], deadline: float) -> T:
         if future.cancel():
             raise DeadlineExceeded("The engine did not answer in time.") from None
         return future.result()
+    except BaseException:
+        future.cancel()  # An interrupt: nobody waits for it any more.
+        raise
 
 
 def _whole(answer: Response | Streamed) -> Answer:

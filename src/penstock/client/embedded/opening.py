@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from penstock.client.embedded.errors import EmbeddedUnsupported
+from penstock.client.errors import EmbeddedUnsupported
 
 if TYPE_CHECKING:
     from penstock.client.embedded.dialer import OwnerDialer

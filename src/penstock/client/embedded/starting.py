@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.client.embedded.errors import OwnerNotStarted
-from penstock.client.embedded.forking import held
-from penstock.client.errors import ConnectionFailed
+from penstock.client.errors import ConnectionFailed, OwnerNotStarted
+from penstock.client.forking import held
 from penstock.server.owner_process import Start, Started
 from penstock.store.ownership.paths import sharing_of
 

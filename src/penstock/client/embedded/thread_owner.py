@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from penstock.client.embedded import forking
-from penstock.client.embedded.errors import OwnerNotStarted
-from penstock.client.errors import ConnectionFailed
+from penstock.client import forking
+from penstock.client.errors import ConnectionFailed, OwnerNotStarted
 from penstock.domain.errors import PenstockError
 from penstock.server.config import ServerConfig, StartFailure
 from penstock.server.owner import OwnerRole

@@ -62,7 +62,7 @@ class Work:
         If the answer is lost, the same offers are asked for again.
         """
         given = {
-            "queues": list(queues),
+            "queues": _names(queues),
             "count": count,
             "worker": worker,
             "tasks": tasks,
@@ -87,7 +87,7 @@ class Work:
     ) -> OfferStream:
         """Return a stream of offers, to be opened with `async with`. Its worker has up to `credit` jobs at a time."""
         given = {
-            "queues": list(queues),
+            "queues": _names(queues),
             "count": credit,
             "worker": worker,
             "tasks": tasks,
@@ -229,6 +229,12 @@ class OfferStream:
                 if line.stream is not None:
                     self.name = line.stream
                 yield line
+
+
+def _names(queues: Sequence[str]) -> list[str]:
+    if isinstance(queues, str):
+        raise TypeError(f"queues has to be a list of names, such as [{queues!r}].")
+    return list(queues)
 
 
 def _read_release(answer: bytes, repeated: bool) -> ReportView | None:  # noqa: FBT001 - as `Call.read` takes it

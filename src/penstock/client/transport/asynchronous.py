@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from penstock.client.errors import ConnectionFailed, DeadlineExceeded, TransportError
+from penstock.client import forking
+from penstock.client.errors import Closed, ConnectionFailed, DeadlineExceeded, TransportError
 from penstock.client.transport.async_connection import Connection, dial
 from penstock.client.transport.dialing import failure
 
@@ -29,7 +29,6 @@ class Pool:
     """The connections of one event loop."""
 
     def __init__(self, peer: Peer) -> None:
-        self.pid = os.getpid()
         self._peer = peer
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
@@ -94,12 +93,9 @@ class Pool:
             ended, self._ending = self._ending, None
             await ended.aclose()
 
-    def forget(self) -> None:
-        """Close a parent's sockets in a forked child: the loop that they belong to does not run here."""
-        for connected in self._sockets.values():
-            with contextlib.suppress(OSError):
-                connected.close()
-        self._sockets.clear()
+    def descriptors(self) -> list[int]:
+        """Return those of all connections, idle or in use."""
+        return [connected.fileno() for connected in self._sockets.values()]
 
     async def _enter(self, deadline: float) -> None:
         """Wait for a turn."""
@@ -197,6 +193,8 @@ class AsyncTransport:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()
+        self._closed = False
+        forking.register(self)
 
     async def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request; raises a `TransportError` if none comes by the deadline."""
@@ -217,20 +215,33 @@ class AsyncTransport:
         await asyncio.to_thread(work)
 
     async def close(self) -> None:
-        """Close the connections of this event loop."""
+        """Close the connections of this event loop: calls that wait there raise `Closed`."""
+        self._closed = True
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.close()
 
+    def descriptors(self) -> list[int]:
+        """Return those of the connections of all event loops."""
+        return [descriptor for pool in self._pools.values() for descriptor in pool.descriptors()]
+
+    def forget(self) -> None:
+        """Connect anew, in a forked child: the loops of its parent do not run there."""
+        _inherited.extend(self._pools.values())
+        self._pools.clear()
+
     def _pool(self) -> Pool:
+        if self._closed:
+            raise Closed("This Penstock was closed before the call was answered.")
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
-        if pool is None or pool.pid != os.getpid():
-            for other in self._pools.values():
-                if other.pid != os.getpid():
-                    other.forget()
+        if pool is None:
             pool = self._pools[loop] = Pool(self.peer)
         return pool
+
+
+_inherited: list[Pool] = []
+"""Of a forked child's parent, kept as they are: asyncio would complain about what it takes apart."""
 
 
 async def _parts(connection: Connection, silence_s: float) -> AsyncIterator[bytes]:

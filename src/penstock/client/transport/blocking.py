@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
+import socket
 import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.client.errors import ConnectionFailed, DeadlineExceeded, TransportError
+from penstock.client import forking
+from penstock.client.errors import Closed, ConnectionFailed, DeadlineExceeded, TransportError
 from penstock.client.transport.dialing import failure
 from penstock.client.transport.http1 import READ_BYTES, AnswerReader, head_lines, request_bytes
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
 
     from penstock.client.transport.dialing import Dialer
@@ -28,11 +28,10 @@ STALE_S = 1.0
 
 
 class Connection:
-    """One connection of one process, used by one thread at a time."""
+    """One connection, used by one thread at a time. It is in `opened` until it is closed."""
 
-    def __init__(self, dialer: Dialer, connected: socket.socket, deadline: float) -> None:
+    def __init__(self, dialer: Dialer, connected: socket.socket, deadline: float, opened: set[Connection]) -> None:
         self.dialer = dialer
-        self.pid = os.getpid()
         self.used = False
         self._reader = AnswerReader()
         self._shared = ("", "")
@@ -45,6 +44,8 @@ class Connection:
             except OSError as error:
                 connected.close()
                 raise failure(dialer, error) from error
+        self._opened = opened
+        opened.add(self)
 
     def exchange(self, request: Outgoing, token: str, deadline: float) -> Answer:
         """Send a request and return its answer. The connection is of no use after an error."""
@@ -92,8 +93,18 @@ class Connection:
         # Nothing is expected, so whatever there is to read is the end.
         return not poll.poll(0)
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._socket.fileno()
+
+    def end(self) -> None:
+        """Have the thread that waits on it see its end."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close this process's end. Another process that has it, too, can go on with it: nothing is sent."""
+        self._opened.discard(self)
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -122,9 +133,11 @@ class BlockingTransport:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        # Appending to and popping from it is atomic: there is no lock that a fork could leave locked.
+        # To add to them, take from them and copy them is atomic: there is no lock that a fork could leave locked.
         self._idle: deque[Connection] = deque()
+        self._opened: set[Connection] = set()
         self._closed = False
+        forking.register(self)
 
     def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request; raises a `TransportError` if none comes by the deadline."""
@@ -168,23 +181,48 @@ class BlockingTransport:
         time.sleep(seconds)
 
     def close(self) -> None:
-        """Close what is idle; what is in use is closed when it comes back."""
+        """Close what is idle, and end what is in use: calls that wait raise `Closed`."""
         self._closed = True
         while self._idle:
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
+        for connection in self._opened.copy():
+            connection.end()
+
+    def descriptors(self) -> list[int]:
+        """Return those of all connections, idle or in use."""
+        return [connection.fileno() for connection in self._opened]
+
+    def forget(self) -> None:
+        """Connect anew, in a forked child."""
+        self._idle.clear()
+        for connection in self._opened.copy():
+            connection.close()
 
     def _connection(self, deadline: float) -> Connection:
-        pid = os.getpid()
         while True:
+            self._refuse_if_closed()
             try:
                 # The one used last, so that those of a burst are left to end.
                 connection = self._idle.pop()
             except IndexError:
-                return Connection(*self.peer.dial(deadline), deadline)
-            if connection.pid == pid and connection.dialer is self.peer.current and connection.fresh():
+                return self._dial(deadline)
+            if connection.dialer is self.peer.current and connection.fresh():
                 return connection
             connection.close()
+
+    def _dial(self, deadline: float) -> Connection:
+        connection = Connection(*self.peer.dial(deadline), deadline, self._opened)
+        try:
+            self._refuse_if_closed()
+        except Closed:
+            connection.close()
+            raise
+        return connection
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Closed("This Penstock was closed before the call was answered.")
 
     def _keep(self, connection: Connection) -> None:
         if connection.reusable and not self._closed and len(self._idle) < IDLE_MAX:

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from penstock.client.errors import ClientError, ConnectionFailed, DeadlineExceeded, NotTrusted
 
-CONNECT_S = 10.0
-"""How long one attempt to connect may take, unless the caller says otherwise."""
+CONNECT_S = 5.0
+"""How long one attempt to connect may take, and all of them together to a server that was never reached."""
 
 
 class Dialer(Protocol):

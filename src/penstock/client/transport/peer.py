@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,10 @@ class Peer:
     Threads share it without a lock: at worst one of them tries an address that another has just given up.
     """
 
-    def __init__(self, dialers: Sequence[Dialer], token: Token) -> None:
+    def __init__(self, dialers: Sequence[Dialer], token: Token, connect_s: float = math.inf) -> None:
         assert dialers
+        self._connect_s = connect_s
+        self._reached = False
         self._dialers = tuple(dialers)
         self._at = 0
         self._token = token
@@ -36,6 +39,12 @@ class Peer:
     def current(self) -> Dialer:
         """The address in use."""
         return self._dialers[self._at]
+
+    def reach_by(self, since: float) -> float:
+        """Return until when to look for a server. One that was reached before is there again soon, as a rule; where
+        none ever was, the address may be wrong.
+        """
+        return math.inf if self._reached else since + self._connect_s
 
     def token(self) -> str:
         """Return the token to send, or an empty text."""
@@ -60,7 +69,9 @@ class Peer:
         for _ in self._dialers:
             dialer = self.current
             try:
-                return dialer, dialer.dial(deadline)
+                connected = dialer.dial(deadline)
+                self._reached = True
+                return dialer, connected
             except ConnectionFailed as error:
                 faults.append(error.reason)
                 self.failed(dialer)

@@ -47,8 +47,10 @@ def _close_in_child() -> None:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for holder in list(_holders):
         for descriptor in holder.descriptors():
-            # The number stays taken: objects that were made for it may still close it.
-            os.dup2(null, descriptor, inheritable=False)
+            # The number stays taken: objects that were made for it may still close it. One may have been closed just
+            # before the fork, by another thread.
+            if descriptor >= 0:
+                os.dup2(null, descriptor, inheritable=False)
         holder.forget()
     for descriptor in _held:
         os.close(descriptor)
