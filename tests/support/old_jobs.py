@@ -58,7 +58,7 @@ class _Rows(list[str]):
         # PostgreSQL numbers rows by itself, unless it is told otherwise.
         self._by_hand = "OVERRIDING SYSTEM VALUE" if schema else ""
 
-    def insert(self, table: str, **columns: object) -> None:
+    def write(self, table: str, **columns: object) -> None:
         values = ", ".join(_literal(value, self._blob) for value in columns.values())
         self.append(f"INSERT INTO {self._schema}{table} ({', '.join(columns)}) {self._by_hand} VALUES ({values})")
 
@@ -66,7 +66,7 @@ class _Rows(list[str]):
 def statements(schema: str, blob: str) -> list[str]:
     """Write the rows of `JOBS`, their queue and their lanes."""
     made = _Rows(schema, blob)
-    insert = made.insert
+    insert = made.write
     settings = msgspec.json.decode(msgspec.json.encode(JobQueueSettings()))
     del settings["lanes"]
     insert("job_queue", id=1, name="mail", settings=msgspec.json.encode(settings), created_at=0)
@@ -114,9 +114,9 @@ def _literal(value: object, blob: str) -> str:
 def waiting(schema: str, blob: str) -> list[str]:
     """Write the rows of `WAITING` and of `SCHEDULE`, after those of `statements`."""
     made = _Rows(schema, blob)
-    made.insert("job_count", queue_id=1, state=int(JobState.QUEUED), shard=1, number=len(WAITING))
+    made.write("job_count", queue_id=1, state=int(JobState.QUEUED), shard=1, number=len(WAITING))
     for position, (job_id, priority, minute, waits_from) in enumerate(WAITING, 50):
-        made.insert(
+        made.write(
             "job",
             position=position,
             id=job_id,
@@ -130,11 +130,11 @@ def waiting(schema: str, blob: str) -> list[str]:
             enqueued_at=minute * MINUTE_MS,
             queued_at=waits_from * MINUTE_MS,
         )
-        made.insert("job_content", position=position, payload=b"1", options=encode_options(JobOptions()))
+        made.write("job_content", position=position, payload=b"1", options=encode_options(JobOptions()))
     spec = msgspec.to_builtins(SCHEDULE, builtin_types=(bytes,))
     for later in ("on_duplicate", "start_rate", "chosen", "member", "gathered"):
         del spec["draft"][later]
-    made.insert(
+    made.write(
         "job_schedule", name="nightly", queue_id=1, spec=msgspec.msgpack.encode(spec), paused=0, next_at=1, revision=3
     )
     return made
