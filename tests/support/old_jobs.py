@@ -49,10 +49,11 @@ WAITING: list[tuple[str, int, int, int]] = [
 SCHEDULE = Schedule(name="nightly", queue="mail", draft=draft(id="", tags=("a",)), cron="@daily")
 
 
-class _Rows(list[str]):
+class _Rows:
     """Statements that write rows; `schema` goes before the names of tables, and `blob` is how bytes are written."""
 
     def __init__(self, schema: str, blob: str) -> None:
+        self.statements: list[str] = []
         self._schema = schema
         self._blob = blob
         # PostgreSQL numbers rows by itself, unless it is told otherwise.
@@ -60,7 +61,9 @@ class _Rows(list[str]):
 
     def write(self, table: str, **columns: object) -> None:
         values = ", ".join(_literal(value, self._blob) for value in columns.values())
-        self.append(f"INSERT INTO {self._schema}{table} ({', '.join(columns)}) {self._by_hand} VALUES ({values})")
+        self.statements.append(
+            f"INSERT INTO {self._schema}{table} ({', '.join(columns)}) {self._by_hand} VALUES ({values})"
+        )
 
 
 def statements(schema: str, blob: str) -> list[str]:
@@ -101,8 +104,8 @@ def statements(schema: str, blob: str) -> list[str]:
         )
         insert("job_content", position=position, payload=b"1", options=encode_options(JobOptions(lane=lane)))
     for table, column in (("job_queue", "id"), ("job_lane", "id"), ("job", "position")) if schema else ():
-        made.append(f"ALTER TABLE {schema}{table} ALTER COLUMN {column} RESTART WITH 100")
-    return made
+        made.statements.append(f"ALTER TABLE {schema}{table} ALTER COLUMN {column} RESTART WITH 100")
+    return made.statements
 
 
 def _literal(value: object, blob: str) -> str:
@@ -137,7 +140,7 @@ def waiting(schema: str, blob: str) -> list[str]:
     made.write(
         "job_schedule", name="nightly", queue_id=1, spec=msgspec.msgpack.encode(spec), paused=0, next_at=1, revision=3
     )
-    return made
+    return made.statements
 
 
 async def check_waiting(store: Store) -> None:

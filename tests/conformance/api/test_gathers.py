@@ -64,6 +64,14 @@ async def test_a_gather_from_its_opening_to_its_end(connect: Connect) -> None:
     assert (job["gather"], "gathered" in job) == ({"id": GATHER_ID, "index": 1}, False)
 
 
+async def test_a_member_that_replaces_a_job_says_which(connect: Connect) -> None:
+    admin = connect(ADMIN)
+    before = (await admin.post("/v1/jobs", json={**JOB, "unique_key": "u"})).json()["id"]
+    member = {**JOB, "unique_key": "u", "on_duplicate": "replace"}
+    answer = await admin.post("/v1/gathers", json={"then": THEN, "jobs": [member]})
+    assert [entry["job"]["replaced"] for entry in answer.json()["results"]] == [before]
+
+
 async def test_a_plain_job_says_nothing_of_gathers(connect: Connect) -> None:
     admin = connect(ADMIN)
     job_id = (await admin.post("/v1/jobs", json=JOB)).json()["id"]
