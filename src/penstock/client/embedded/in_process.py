@@ -109,28 +109,30 @@ class _Running:
         # A daemon, so that a program that forgets to close can end. Nothing that was acknowledged is lost by that.
         threading.Thread(target=self._work, name="penstock-engine", daemon=True).start()
 
-    def submit(self, work: Coroutine[None, None, T]) -> Future[T]:
-        """Run a coroutine on the engine's thread, which is ready. Cancelling the future cancels it."""
+    def submit(self, work: Callable[[], Coroutine[None, None, T]]) -> Future[T]:
+        """Run a coroutine, made there, on the engine's thread, which is ready. Cancelling the future cancels it."""
         assert self._loop is not None
         loop = self._loop
         future: Future[T] = Future()
 
         def start() -> None:
-            task = loop.create_task(work)
+            if future.cancelled():
+                return
+            task = loop.create_task(work())
             task.add_done_callback(lambda _: self._settle(task, future))
             future.add_done_callback(lambda _: loop.call_soon_threadsafe(task.cancel) if future.cancelled() else None)
 
         try:
             loop.call_soon_threadsafe(start)
         except RuntimeError:
-            work.close()
             raise Closed("This Penstock was closed.") from None
         return future
 
     def give_back(self, answer: object) -> None:
         """Undo what an answer that nobody waits for any more did for its caller alone."""
         if isinstance(answer, Response) and answer.undelivered is not None:
-            self.submit(_undelivered(answer.undelivered))
+            undelivered = answer.undelivered
+            self.submit(lambda: _undelivered(undelivered))
 
     def stop(self) -> None:
         """Let it end."""
@@ -198,20 +200,20 @@ class SyncSender:
     def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request; raises a `TransportError` if none comes by the deadline."""
         running = self._running(deadline)
-        return _whole(_result(running.submit(running.answer(request)), deadline))
+        return _whole(_result(running.submit(lambda: running.answer(request)), deadline))
 
     @contextlib.contextmanager
     def stream(self, request: Outgoing, deadline: float, silence_s: float) -> Iterator[tuple[int, Iterator[bytes]]]:
         """Open an answer that goes on: its status, and its parts as they come."""
         running = self._running(deadline)
-        answer = _result(running.submit(running.answer(request)), deadline)
+        answer = _result(running.submit(lambda: running.answer(request)), deadline)
         if isinstance(answer, Response):
             yield answer.status, iter((answer.body,))
             return
         try:
             yield 200, self._parts(running, answer, silence_s)
         finally:
-            _result(running.submit(_end(answer)), time.monotonic() + silence_s)
+            _result(running.submit(lambda: _end(answer)), time.monotonic() + silence_s)
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -230,7 +232,7 @@ class SyncSender:
 
     @staticmethod
     def _parts(running: _Running, answer: Streamed, silence_s: float) -> Iterator[bytes]:
-        while part := _result(running.submit(_next(answer)), time.monotonic() + silence_s):
+        while part := _result(running.submit(lambda: _next(answer)), time.monotonic() + silence_s):
             yield part
 
 
@@ -244,7 +246,7 @@ class AsyncSender:
     async def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request; raises a `TransportError` if none comes by the deadline."""
         running = await self._running(deadline)
-        return _whole(await self._result(running, running.submit(running.answer(request)), deadline))
+        return _whole(await self._result(running, running.submit(lambda: running.answer(request)), deadline))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -252,14 +254,14 @@ class AsyncSender:
     ) -> AsyncGenerator[tuple[int, AsyncIterator[bytes]]]:
         """Open an answer that goes on: its status, and its parts as they come."""
         running = await self._running(deadline)
-        answer = await self._result(running, running.submit(running.answer(request)), deadline)
+        answer = await self._result(running, running.submit(lambda: running.answer(request)), deadline)
         if isinstance(answer, Response):
             yield answer.status, _one(answer.body)
             return
         try:
             yield 200, self._parts(running, answer, silence_s)
         finally:
-            await self._result(running, running.submit(_end(answer)), time.monotonic() + silence_s)
+            await self._result(running, running.submit(lambda: _end(answer)), time.monotonic() + silence_s)
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -295,7 +297,7 @@ class AsyncSender:
             return future.result()
 
     async def _parts(self, running: _Running, answer: Streamed, silence_s: float) -> AsyncIterator[bytes]:
-        while part := await self._result(running, running.submit(_next(answer)), time.monotonic() + silence_s):
+        while part := await self._result(running, running.submit(lambda: _next(answer)), time.monotonic() + silence_s):
             yield part
 
 
