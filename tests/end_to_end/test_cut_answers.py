@@ -118,7 +118,7 @@ def test_botocore_notices_an_answer_that_is_cut(
                 if client.read() != whole:
                     accepted.append(cut)
     # XML that is cut cannot be read, whatever carried it.
-    assert accepted == (list(UNNOTICED) if protocol == "json" else [])
+    assert set(accepted) <= (set(UNNOTICED) if protocol == "json" else set())
 
 
 def test_boto3_asks_again_for_an_answer_that_was_cut(passing_server: RunningServer, queue_name: str) -> None:

@@ -17,8 +17,8 @@ QUICK = settings(
 )
 """A look at each machine for `make test-fast`: some seconds."""
 
-DEEP = settings(QUICK, max_examples=100, stateful_step_count=60)
+DEEP = settings(QUICK, max_examples=60, stateful_step_count=60)
 """What decides whether a change is good; always run before a merge."""
 
-DEEP_ON_POSTGRES = settings(DEEP, max_examples=40)
+DEEP_ON_POSTGRES = settings(DEEP, max_examples=30)
 """The same lives from the first on, but fewer of them: each step is a conversation with a server."""

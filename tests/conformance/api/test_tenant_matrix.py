@@ -49,6 +49,7 @@ FIELDS: dict[str, Callable[[str, int], Fields]] = {
 
 HEADERS = {
     "Idempotency-Key": "i",
+    "Penstock-First-Try": "true",
     "X-Correlation-Id": "c-1",
     "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }

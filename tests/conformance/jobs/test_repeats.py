@@ -169,6 +169,7 @@ BEFORE_CANCEL = ["nothing", "offered", "running", "asked_to_stop", "retrying", "
 BEFORE_RETRY = ["nothing", "retrying", "dead", "cancelled"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("since", [*SINCE, ""])
 @pytest.mark.parametrize("at_first", BEFORE_CANCEL)
 async def test_a_repeated_cancellation_has_one_effect(
@@ -195,6 +196,7 @@ async def test_a_repeated_cancellation_has_one_effect(
     assert await seen(jobs, queue, job_id) == before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("since", SINCE)
 @pytest.mark.parametrize("at_first", BEFORE_RETRY)
 async def test_a_repeated_retry_has_one_effect(

@@ -64,7 +64,7 @@ async def test_jobs_of_other_tasks_are_no_reason_to_look_again(jobs: JobStore, q
 
 
 async def test_calls_for_other_tasks_at_the_same_time_are_not_mixed(jobs: JobStore, queue: JobQueue) -> None:
-    await enqueue(jobs, queue, *(draft(task) for _ in range(5) for task in ("a", "b", "c")))
+    await enqueue(jobs, queue, *(draft(task) for _ in range(6) for task in ("a", "b", "c")))
     kinds = [("a",), ("b",), ("a", "b"), ("c",)]
 
     async def one(kind: tuple[str, ...]) -> str:
