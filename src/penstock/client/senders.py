@@ -39,41 +39,43 @@ class PeerSenders:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._closed = False
-        self._async: AsyncTransport | None = None
-        self._sync: BlockingTransport | None = None
+        # Threads that come first at the same time get the same one: `setdefault` is atomic, and there is no lock that
+        # a fork could leave locked.
+        self._async: dict[Peer, AsyncTransport] = {}
+        self._sync: dict[Peer, BlockingTransport] = {}
 
     def open_async(self) -> AsyncSender:
         """Return the one for async code."""
         _refuse_if(self._closed)
-        if self._async is None:
-            from penstock.client.transport.asynchronous import AsyncTransport  # noqa: PLC0415 - sync code needs none
+        if (known := self._async.get(self._peer)) is not None:
+            return known
+        from penstock.client.transport.asynchronous import AsyncTransport  # noqa: PLC0415 - sync code needs none
 
-            self._async = AsyncTransport(self._peer)
-        return self._async
+        return self._async.setdefault(self._peer, AsyncTransport(self._peer))
 
     def open_sync(self) -> SyncSender:
         """Return the one for sync code."""
         _refuse_if(self._closed)
-        if self._sync is None:
-            from penstock.client.transport.blocking import BlockingTransport  # noqa: PLC0415 - async code needs none
+        if (known := self._sync.get(self._peer)) is not None:
+            return known
+        from penstock.client.transport.blocking import BlockingTransport  # noqa: PLC0415 - async code needs none
 
-            self._sync = BlockingTransport(self._peer)
-        return self._sync
+        return self._sync.setdefault(self._peer, BlockingTransport(self._peer))
 
     def close(self) -> None:
         """Close the connections of sync code. Those of an event loop end with it."""
         self._closed = True
-        if self._sync is not None:
-            self._sync.close()
+        for transport in self._sync.values():
+            transport.close()
         self._peer.close()
 
     async def aclose(self) -> None:
         """Close the connections of sync code and of this event loop."""
         self._closed = True
-        if self._async is not None:
-            await self._async.close()
-            await self._async.on_thread(self.close)
-        else:
+        for transport in self._async.values():
+            await transport.close()
+            await transport.on_thread(self.close)
+        if not self._async:
             self.close()
 
 
