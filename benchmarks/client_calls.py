@@ -73,7 +73,7 @@ class ClientReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_client(seconds: float, rounds: int) -> ClientReport:
-    """Measure all clients in turns, each for so many seconds a round."""
+    """Measure all clients in turns, each for `seconds` a round."""
     with tempfile.TemporaryDirectory() as folder, penstock_server(Path(folder)) as server:
         url = f"http://127.0.0.1:{server.port}"
         contenders = {

@@ -36,7 +36,7 @@ PAYLOAD = {"to": "ada@example.org", "text": "x" * 200}
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One way with so many callers. Figures are medians over the rounds, per call."""
+    """One way with a number of callers. Figures are medians over the rounds, per call."""
 
     name: str
     callers: int
@@ -62,7 +62,7 @@ class _Turn(msgspec.Struct, frozen=True):
 
 
 async def run_ways(seconds: float, rounds: int) -> WaysReport:
-    """Measure all ways in turns, each for so many seconds a round and with each number of callers."""
+    """Measure all ways in turns, each for `seconds` a round and with each number of callers."""
     turns: dict[tuple[str, int], list[_Turn]] = {}
     with tempfile.TemporaryDirectory() as name:
         async with _ways(Path(name)) as ways:

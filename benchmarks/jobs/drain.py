@@ -22,7 +22,7 @@ _LINE_BYTES_MAX = 2 * 1_048_576
 
 
 async def drain(load: Load) -> float:
-    """Have so many jobs offered, accepted and completed, and return the seconds."""
+    """Have `jobs` jobs offered, accepted and completed, and return the seconds."""
     requests = JobRequests(load.port, load.queue, load.payload_bytes)
     tokens: asyncio.Queue[str] = asyncio.Queue()
     offers, streaming = await _connect(load.port)

@@ -24,7 +24,7 @@ _PUT_SECONDS_MAX = 20.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients are to do: enqueue so many jobs, work off so many that wait, or poll so often for nothing."""
+    """What the clients do: enqueue jobs, work off jobs that wait, or poll an empty queue."""
 
     do: Literal["enqueue", "work", "drain", "poll"]
     """To `work` they poll; to `drain` they have a stream."""

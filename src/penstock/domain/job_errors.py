@@ -19,7 +19,7 @@ class JobDoesNotExist(JobError):
 
 
 class JobExists(JobError):
-    """Another job has the id that the caller chose. Nothing about that job is told: it may be another tenant's."""
+    """Another job has the id that the caller chose. The error does not describe it: it may be another tenant's."""
 
     def __init__(self, reason: str = "Another job has this id.") -> None:
         super().__init__(reason)
