@@ -46,3 +46,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def deep(place: Place, request: pytest.FixtureRequest) -> settings:
     """How long the long lives are on the store that the place is for."""
     return DEEP_ON_POSTGRES if "postgres" in request.node.callspec.id else DEEP
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have `make evidence` run the long lives at full size."""
+    for item in items:
+        if "deep" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.campaign)

@@ -73,6 +73,8 @@ drafts = st.fixed_dictionaries(
         "tenant": st.sampled_from(("", "", "a", "b")),
         "priority": st.sampled_from((4, 4, 4, 9, 0)),
         "delay_ms": st.sampled_from((0, 0, 0, 3_000)),
+        "expires_in_ms": st.sampled_from((None, None, None, 3_500, 9_000, 41_000)),
+        "retention_ms": st.sampled_from((None, None, 0, 350_000)),
         "unique_key": st.sampled_from((None, None, None, "u")),
         "on_duplicate": st.sampled_from(OnDuplicate),
         "timeout_ms": st.sampled_from((None, None, 6_000)),
@@ -322,6 +324,7 @@ class JobMachine(RuleBasedStateMachine):
                 job.losses,
                 job.cancel_requested,
                 job.finished_at_ms,
+                job.expires_at_ms,
             ) == (
                 kept.draft.id,
                 kept.state,
@@ -331,6 +334,7 @@ class JobMachine(RuleBasedStateMachine):
                 kept.losses,
                 kept.cancel_requested,
                 kept.finished_at_ms,
+                kept.expiry_ms if kept.unfinished else None,
             )
 
     @invariant()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.domain.job import IN_FLIGHT, TERMINAL, WAITING, JobDraft, JobState, Lease, Offer, OnDuplicate
+from penstock.domain.job import (
+    EXPIRED,
+    IN_FLIGHT,
+    TERMINAL,
+    WAITING,
+    JobDraft,
+    JobState,
+    Lease,
+    Offer,
+    OnDuplicate,
+)
 from penstock.domain.job_errors import (
     IdempotencyKeyNeeded,
     IdempotencyKeyReused,
@@ -46,6 +56,7 @@ class ModelJob:
     """For how long its id is remembered, should it be purged."""
     due_since_ms: int
     """Since when it has been due, if it is; being offered or released makes no difference."""
+    expires_at_ms: int | None = None
     attempts: int = 0
     failures: int = 0
     losses: int = 0
@@ -73,8 +84,16 @@ class ModelJob:
     @property
     def kept_ms(self) -> int:
         settings = self.queue.settings
-        kept_ms = settings.dead_retention_ms if self.state is JobState.DEAD else settings.retention_ms
-        return max(kept_ms, REPEAT_WINDOW_MS)
+        kept_ms = settings.retention_ms if self.draft.retention_ms is None else self.draft.retention_ms
+        return max(settings.dead_retention_ms if self.state is JobState.DEAD else kept_ms, REPEAT_WINDOW_MS)
+
+    @property
+    def expiry_ms(self) -> int | None:
+        """When it expires; None if it does not, or has started."""
+        return None if self.attempts else self.expires_at_ms
+
+    def has_expired(self, now_ms: int) -> bool:
+        return self.unfinished and self.expiry_ms is not None and self.expiry_ms <= now_ms
 
     def matches(self, wanted: JobFilter) -> bool:
         """Whether it is one of those: of the filter's parts, as far as the machine uses them."""
@@ -89,7 +108,8 @@ class ModelJob:
         lease_ms = None
         if self.state is JobState.RUNNING and self.due_at_ms is not None:
             lease_ms = self.due_at_ms - now_ms
-        return Reported(self.state, self.due_at_ms, self.cancel_requested, self.attempts, lease_ms)
+        until_ms = None if self.state is JobState.QUEUED else self.due_at_ms
+        return Reported(self.state, until_ms, self.cancel_requested, self.attempts, lease_ms)
 
 
 _Answer = tuple[ModelJob, bool, bool, str | None]
@@ -108,6 +128,10 @@ class JobModel:
     # -- enqueueing -------------------------------------------------------------------------------
 
     def enqueue(self, queue: JobQueue, drafts: list[JobDraft]) -> list[Enqueued | type[JobError]]:
+        for job in self.jobs:
+            if job.queue.id == queue.id and any(_same_unique_key(job.draft, draft) for draft in drafts):
+                # Its key is free.
+                self.expire(job)
         answers = [self._enqueue(queue, draft) for draft in drafts]
         # All are told where the jobs are in the end.
         return [
@@ -137,9 +161,11 @@ class JobModel:
         else:
             if replaced is not None:
                 self._finish(replaced, JobState.CANCELLED)
-            due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else None
+            expiry_ms = None if draft.expires_in_ms is None else self.now_ms + draft.expires_in_ms
+            due_at_ms = self.now_ms + draft.delay_ms if draft.delay_ms else expiry_ms
             state = JobState.SCHEDULED if draft.delay_ms else JobState.QUEUED
-            job = ModelJob(draft, queue, state, due_at_ms, self.now_ms + REPEAT_WINDOW_MS, self.now_ms)
+            known_until_ms = self.now_ms + REPEAT_WINDOW_MS
+            job = ModelJob(draft, queue, state, due_at_ms, known_until_ms, self.now_ms, expiry_ms)
             self.jobs.append(job)
         if key is not None:
             kept_ms = max(queue.settings.key_ttl_ms, REPEAT_WINDOW_MS)
@@ -180,6 +206,8 @@ class JobModel:
             assert job in self.eligible(queue, tasks), f"{job} was not to be offered"
             job.state, job.fence = JobState.OFFERED, job.fence + 1
             job.due_at_ms = self.now_ms + queue.settings.offer_ms
+            if job.expiry_ms is not None:
+                job.due_at_ms = min(job.due_at_ms, job.expiry_ms)
             assert offer.lease == Lease(job.draft.id, job.attempts + 1, job.fence)
             assert offer.accept_by_ms == job.due_at_ms == self.now_ms + offer.accept_in_ms
             shares[job.draft.tenant] += 1
@@ -213,12 +241,13 @@ class JobModel:
 
     def lapse(self, job: ModelJob) -> None:
         """Give effect to what has come due for a job."""
+        self.expire(job)
         if job.due_at_ms is None or job.due_at_ms > self.now_ms:
             return
         if job.state is not JobState.RUNNING:
             if job.state is not JobState.OFFERED:
                 job.due_since_ms = job.due_at_ms
-            job.state, job.due_at_ms = JobState.QUEUED, None
+            self._queue(job)
             return
         assert job.times_out_at_ms is not None
         timed_out = job.times_out_at_ms <= self.now_ms
@@ -228,6 +257,12 @@ class JobModel:
         job.attempts_ended[job.fence] = LeaseState.OVER if timed_out or job.cancel_requested else LeaseState.LAPSED
         number, most = (job.failures, job.retry.attempts_max) if timed_out else (job.losses, job.retry.losses_max)
         self._end(job, number, dead=job.queue.settings.strict or number >= most, at_least_ms=0)
+
+    def expire(self, job: ModelJob) -> None:
+        """Cancel a job that had to start before now, and has not."""
+        if job.has_expired(self.now_ms):
+            job.failure_kind = EXPIRED
+            self._finish(job, JobState.CANCELLED)
 
     def lapse_all(self, queue: JobQueue | None = None) -> None:
         for job in self.jobs:
@@ -276,11 +311,12 @@ class JobModel:
             return LeaseState.OVER if job.times_out_at_ms <= self.now_ms else LeaseState.LAPSED
         if job.state is JobState.OFFERED and open_now:
             return LeaseState.OFFERED
-        return LeaseState.LAPSED if job.unfinished or job.fence != lease.fence else LeaseState.OVER
+        over = not job.unfinished or job.has_expired(self.now_ms)
+        return LeaseState.OVER if over and job.fence == lease.fence else LeaseState.LAPSED
 
     def _answer_offer(self, job: ModelJob, said: Report) -> Expected:
         if isinstance(said, Release):
-            job.state, job.due_at_ms = JobState.QUEUED, None
+            self._queue(job)
         elif isinstance(said, Accept):
             job.state, job.attempts = JobState.RUNNING, job.attempts + 1
             job.accepted.add(job.fence)
@@ -304,7 +340,7 @@ class JobModel:
                 dead = failure.permanent or job.failures >= job.retry.attempts_max
                 self._end(job, job.failures, dead=dead, at_least_ms=failure.retry_after_ms or 0)
             case Release() if not job.cancel_requested:
-                job.state, job.due_at_ms = JobState.QUEUED, None
+                self._queue(job)
             case Snooze(delay_ms=delay_ms) if not job.cancel_requested:
                 job.state, job.due_at_ms = JobState.SCHEDULED, self.now_ms + delay_ms
             case Release() | Snooze():
@@ -324,6 +360,9 @@ class JobModel:
             job.state = JobState.RETRYING
             job.due_at_ms = self.now_ms + backoff_ms(job.retry, number, lambda: 1.0, at_least_ms)
 
+    def _queue(self, job: ModelJob) -> None:
+        job.state, job.due_at_ms = JobState.QUEUED, job.expiry_ms
+
     def _finish(self, job: ModelJob, state: JobState) -> None:
         job.state, job.due_at_ms, job.finished_at_ms = state, None, self.now_ms
 
@@ -331,7 +370,7 @@ class JobModel:
 
     def cancel(self, job: ModelJob) -> bool:
         """Cancel a job, and tell whether that can be done."""
-        if job.state in IN_FLIGHT:
+        if job.state in IN_FLIGHT or job.has_expired(self.now_ms):
             self.lapse(job)
         if job.state is JobState.RUNNING:
             job.cancel_requested = True
@@ -341,7 +380,7 @@ class JobModel:
 
     def retry(self, job: ModelJob) -> bool:
         """Queue a job again, and tell whether that can be done."""
-        if job.state in IN_FLIGHT:
+        if job.state in IN_FLIGHT or job.has_expired(self.now_ms):
             self.lapse(job)
         if job.state in IN_FLIGHT or job.state is JobState.SUCCEEDED:
             return False
@@ -350,10 +389,12 @@ class JobModel:
             if any(_same_unique_key(one.draft, job.draft) for one in rivals):
                 return False
             job.failures = job.losses = 0
-            job.cancel_requested, job.finished_at_ms = False, None
+            job.cancel_requested, job.finished_at_ms, job.expires_at_ms = False, None, None
+            if job.failure_kind == EXPIRED:
+                job.failure_kind = None
         if job.state is not JobState.QUEUED:
             job.due_since_ms = self.now_ms if job.due_at_ms is None else min(job.due_at_ms, self.now_ms)
-        job.state, job.due_at_ms = JobState.QUEUED, None
+        self._queue(job)
         return True
 
     # -- what is done to many ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
+from tests.support.campaigns import GATHERING_EVIDENCE
 from tests.support.exploring import EXPLORING
 
 QUICK = settings(
@@ -17,8 +18,8 @@ QUICK = settings(
 )
 """A look at each machine for `make test-fast`: some seconds."""
 
-DEEP = settings(QUICK, max_examples=60, stateful_step_count=60)
-"""What decides whether a change is good; always run before a merge."""
+DEEP = settings(QUICK, max_examples=100 if GATHERING_EVIDENCE else 40, stateful_step_count=60)
+"""What decides whether a change is good: some of it before every merge, all of it in `make evidence`."""
 
-DEEP_ON_POSTGRES = settings(DEEP, max_examples=30)
+DEEP_ON_POSTGRES = settings(DEEP, max_examples=40 if GATHERING_EVIDENCE else 20)
 """The same lives from the first on, but fewer of them: each step is a conversation with a server."""

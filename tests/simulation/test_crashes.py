@@ -21,8 +21,9 @@ from penstock.testing import ManualClock
 from tests.simulation.crash_victim import NAMES
 from tests.simulation.ledger import Ledger
 from tests.simulation.processes import Lines, Process, taken
+from tests.support.campaigns import campaign, trials
 
-KILLS = 50
+KILLS = trials(50, share=5)
 LINES_MAX = 1_500
 """How much a victim tells before it is killed."""
 PHASE_S_MAX = 0.02
@@ -30,6 +31,7 @@ PHASE_S_MAX = 0.02
 READY_TIMEOUT_S = 30.0
 
 
+@campaign
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_nothing_acknowledged_is_undone_by_kill_9(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ SETTINGS = {
 MEMBERS = 1_000 if GATHERING_EVIDENCE else 200
 SLICE = 250 if GATHERING_EVIDENCE else 50
 ROUNDS = trials(5)
-"""Of four gathers each: two that fail, one that collects, and a chain of one member."""
+"""Of four gathers each: two that fail, one that collects, and one with a single member that a chain follows."""
+LINKS = 5
+"""Of the chain."""
 KILLS = 6 if GATHERING_EVIDENCE else 2
 """In each round."""
 BETWEEN_KILLS_S = (0.0, 1.0)
@@ -110,17 +112,20 @@ class Round:
         assert answer.status in {200, 201, 409}, answer.body
         return answer.json()
 
-    def open(self, members: int, on_error: str, *, deaths: bool) -> None:
-        """Open, fill and seal a gather; each call is repeated until it is answered."""
+    def open(self, members: int, on_error: str, *, deaths: bool, links: int = 1) -> None:
+        """Open, fill and seal a gather; each call is repeated until it is answered. `links` jobs follow each other."""
         gather_id = str(UUID(int=self._chance.getrandbits(128), version=4))
         jobs = [
             {"queue": QUEUE, "task": "member", "payload": "die" if deaths and index % DEAD_SHARE == 0 else index}
             for index in range(members)
         ]
         self.gathers[gather_id] = (members, sum(job["payload"] == "die" for job in jobs), on_error)
-        then = {"queue": THEN, "task": "then", "payload": gather_id}
+        then: dict[str, Any] = {"queue": THEN, "task": "then", "payload": gather_id}
+        for _ in range(links - 1):
+            then = {"queue": THEN, "task": "then", "then": then}
         new = {"id": gather_id, "then": then, "on_error": on_error, "jobs": jobs[:SLICE], "seal": members <= SLICE}
         told = self.ask("POST", "/v1/gathers", new)
+        self.gathers |= {link["gather"]: (1, 0, on_error) for link in told["links"][1:]}
         for first in range(SLICE, members, SLICE):
             more = {"first": first, "jobs": jobs[first : first + SLICE], "seal": first + SLICE >= members}
             told = self.ask("POST", f"/v1/gathers/{gather_id}/jobs", more)
@@ -132,6 +137,8 @@ class Round:
 
     def _as_planned(self, gather: dict[str, Any]) -> bool:
         members, deaths, on_error = self.gathers[gather["id"]]
+        if gather["state"] == "pending":
+            return False
         assert gather["total"] == members, gather
         assert gather["succeeded"] <= members - deaths, gather
         assert gather["failed"] <= deaths, gather
@@ -194,8 +201,9 @@ def run_round(round_: Round, servers: Servers, workers: list[Worker], chance: ra
 
     def open_all() -> None:
         try:
-            for members, on_error, deaths in ((MEMBERS, "fail", False), (MEMBERS, "collect", True), (1, "fail", False)):
-                round_.open(members, on_error, deaths=deaths)
+            round_.open(1, "fail", deaths=False, links=LINKS)
+            round_.open(MEMBERS, "fail", deaths=False)
+            round_.open(MEMBERS, "collect", deaths=True)
             round_.open(SLICE, "fail", deaths=True)
         except BaseException as failure:  # noqa: BLE001 # It is raised below.
             failures.append(failure)

@@ -140,6 +140,11 @@ class _ManualTimer:
     def cancel(self) -> None:
         self._callback = None
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled, or has run."""
+        return self._callback is None
+
     def fire(self) -> None:
         callback, self._callback = self._callback, None
         if callback is not None:
@@ -181,6 +186,13 @@ class ManualClock:
         else:
             heapq.heappush(self._timers, (at_ms, next(self._order), timer))
         return timer
+
+    @property
+    def next_timer_ms(self) -> int | None:
+        """The instant of the earliest timer that is set, if one is: how far time can move before anything happens."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
 
     async def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
         """Move time forward, stopping at each timer on the way and letting what it woke run."""

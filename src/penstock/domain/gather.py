@@ -35,6 +35,8 @@ class GatherState(IntEnum):
     """Its continuation is enqueued."""
     EXPIRED = 4
     CANCELLED = 5
+    PENDING = 6
+    """In a chain: its only member is the continuation of the gather before it, which is not enqueued yet."""
 
     @property
     def label(self) -> str:
@@ -56,6 +58,14 @@ class ErrorPolicy(IntEnum):
         return self.name.lower()
 
 
+class NewLink(NamedTuple):
+    """A job that continues a gather; checked already. If another link follows, its draft is a member of that gather."""
+
+    gather_id: str
+    queue: JobQueue
+    draft: JobDraft
+
+
 class NewGather(NamedTuple):
     """A gather to be opened; checked already."""
 
@@ -68,6 +78,10 @@ class NewGather(NamedTuple):
     expires_in_ms: int
     fingerprint: bytes
     """A digest of what was asked for, to tell another gather of the same id."""
+    chain: tuple[NewLink, ...] = ()
+    """What follows the continuation, one link after the other. Each belongs to a gather of one member, the link before
+    it. These gathers have the error policy of this one, and expire with it.
+    """
 
 
 class NewMember(NamedTuple):
@@ -132,3 +146,15 @@ def id_at(gather_id: str, index: int) -> str:
     # A UUID of version 8: 48 bits of the gather's id, 12 and 42 bits of a digest of it, and the place.
     first, second = digest >> 52, digest & (1 << 42) - 1
     return str(UUID(int=own.int >> 80 << 80 | 8 << 76 | first << 64 | 2 << 62 | second << _INDEX_BITS | index + 1))
+
+
+def id_after(gather_id: str) -> str:
+    """Return the id of the gather that follows another one in a chain: always the same.
+
+    If the first gather's id begins with a time, it begins with the same.
+    """
+    own = UUID(gather_id)
+    digest = int.from_bytes(hashlib.blake2b(own.bytes, digest_size=10, person=b"chain").digest())
+    # A UUID of version 8: 48 bits of the gather's id, then 12 and 62 bits of a digest of it.
+    first, second = digest >> 68, digest & (1 << 62) - 1
+    return str(UUID(int=own.int >> 80 << 80 | 8 << 76 | first << 64 | 2 << 62 | second))

@@ -37,6 +37,9 @@ class JobState(IntEnum):
         return self.name.lower()
 
 
+EXPIRED = "Expired"
+"""The kind of failure of a cancelled job that had not started by its expiry."""
+
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.DEAD, JobState.CANCELLED})
 IN_FLIGHT = frozenset({JobState.OFFERED, JobState.RUNNING})
 WAITING = frozenset({JobState.SCHEDULED, JobState.QUEUED, JobState.RETRYING})
@@ -62,6 +65,8 @@ class Move(StrEnum):
     SNOOZE = "snooze"
     """The worker puts a running job off: it costs no attempt."""
     CANCEL = "cancel"
+    EXPIRE = "expire"
+    """It had not started by its expiry."""
     RETRY = "retry"
 
 
@@ -84,6 +89,10 @@ TRANSITIONS: dict[tuple[JobState, Move], JobState] = {
     (JobState.RETRYING, Move.CANCEL): JobState.CANCELLED,
     # A running job is asked to stop, and is cancelled once its worker reports back in whatever way, or is lost.
     (JobState.RUNNING, Move.CANCEL): JobState.CANCELLED,
+    # Only before its first attempt: a job that has started once does not expire.
+    (JobState.SCHEDULED, Move.EXPIRE): JobState.CANCELLED,
+    (JobState.QUEUED, Move.EXPIRE): JobState.CANCELLED,
+    (JobState.OFFERED, Move.EXPIRE): JobState.CANCELLED,
     (JobState.DEAD, Move.RETRY): JobState.QUEUED,
     (JobState.CANCELLED, Move.RETRY): JobState.QUEUED,
     (JobState.SCHEDULED, Move.RETRY): JobState.QUEUED,
@@ -141,6 +150,10 @@ class JobDraft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at_ms: int | None = None
     """When it comes due; None is at once. With `delay_ms` set it is counted from the store's now."""
     delay_ms: int = 0
+    expires_in_ms: int | None = None
+    """How long after it is enqueued its first attempt may start; later it is cancelled. None is for ever."""
+    retention_ms: int | None = None
+    """How long it is kept once it has succeeded or was cancelled; None is the queue's."""
     priority: int = PRIORITY_DEFAULT
     tenant: str = ""
     lane: Lane | None = None
@@ -219,7 +232,7 @@ class AttemptOutcome(IntEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why an attempt failed, as its worker tells."""
+    """Why an attempt failed, as its worker tells; or why the service ended it, or the job."""
 
     kind: str
     """What the failure is grouped by, such as the exception's class."""
@@ -260,7 +273,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unique_key: str | None
     enqueued_at_ms: int
     due_at_ms: int | None
-    """When it comes due, its offer ends, or its lease lapses; None if nothing happens by itself."""
+    """When it comes due, its offer ends, its lease lapses, or it expires; None if nothing happens by itself."""
     finished_at_ms: int | None
     attempts: int
     failures: int
@@ -271,6 +284,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker: str
     trace: str | None
     correlation_id: str
+    retention_ms: int
+    """How long it is kept once it has succeeded or was cancelled: its own, or its queue's."""
+    expires_at_ms: int | None = None
+    """When it is cancelled unless its first attempt has started; None if that cannot happen any more."""
     start_rate: StartRate | None = None
     result: bytes | None = None
     """JSON text."""

@@ -19,6 +19,8 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     request_bytes_max: int = 8 * 1_048_576
     batch_jobs_max: int = 500
     batch_reports_max: int = 500
+    batch_events_max: int = 1_000
+    """How many events the reports of one batch publish together."""
     offers_max: int = 500
     """How many jobs one call offers, and how much credit one stream may give."""
     offered_bytes_max: int = 16 * 1_048_576
@@ -47,6 +49,8 @@ class JobLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams_max: int = 10_000
     operations_kept_per_queue_max: int = 100
     gather_members_max: int = 100_000
+    gather_links_max: int = 50
+    """How many jobs follow each other after the members of a gather."""
     gather_expiry_ms_max: int = 365 * DAY_MS
     polls_listed_max: int = 10_000
     """How many workers that poll one node lists; of more, those that came first are dropped."""

@@ -31,6 +31,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """JSON text."""
     delay_ms: int = 0
     run_at_ms: int | None = None
+    expires_in_ms: int | None = None
+    retention_ms: int | None = None
     priority: int = PRIORITY_DEFAULT
     tenant: str = ""
     group: str | None = None
@@ -117,6 +119,8 @@ def make_draft(
         payload=request.payload,
         run_at_ms=request.run_at_ms,
         delay_ms=request.delay_ms,
+        expires_in_ms=request.expires_in_ms,
+        retention_ms=request.retention_ms,
         priority=request.priority,
         tenant=request.tenant,
         lane=_lane(request),
@@ -165,14 +169,29 @@ def _check(request: JobRequest, now_ms: int, limits: JobLimits) -> None:
     check_range("concurrency.width", request.concurrency_width, 1, limits.lane_width_max)
     if request.start_rate is not None:
         _check_start_rate(request.start_rate, limits)
-    if request.run_at_ms is not None:
-        check_range("run_at_ms", request.run_at_ms, 0, now_ms + limits.delay_ms_max)
-    if request.timeout_ms is not None:
-        check_range("timeout_ms", request.timeout_ms, 1, limits.delay_ms_max)
+    for field, value, low, high in (
+        ("run_at_ms", request.run_at_ms, 0, now_ms + limits.delay_ms_max),
+        ("timeout_ms", request.timeout_ms, 1, limits.delay_ms_max),
+        ("expires_in_ms", request.expires_in_ms, 1, limits.delay_ms_max),
+        ("retention_ms", request.retention_ms, 0, limits.delay_ms_max),
+    ):
+        if value is not None:
+            check_range(field, value, low, high)
+    _check_expiry(request, now_ms)
     if len(request.tags) > limits.tags_max:
         raise JobInvalid(f"A job has at most {limits.tags_max} tags.", "tags")
     for tag in request.tags:
         check_name("tags", tag, limits)
+
+
+def _check_expiry(request: JobRequest, now_ms: int) -> None:
+    due_in_ms = request.delay_ms if request.run_at_ms is None else request.run_at_ms - now_ms
+    if request.expires_in_ms is not None and request.expires_in_ms <= due_in_ms:
+        raise JobInvalid(
+            f"expires_in_ms is {request.expires_in_ms}, but the job is not due before {due_in_ms} ms: it would expire "
+            "without a chance to start.",
+            "expires_in_ms",
+        )
 
 
 def _check_start_rate(rate: StartRate, limits: JobLimits) -> None:

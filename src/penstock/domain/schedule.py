@@ -118,8 +118,10 @@ def _instants(cron: str, after: datetime) -> CronSim:
     expression = _expression(cron)
     # With six, the first would be seconds.
     if len(expression.split()) != _CRON_FIELDS:
-        raise ScheduleInvalid(f"A cron expression has {_CRON_FIELDS} fields, and {cron!r} has not.")
+        raise ScheduleInvalid(
+            f"A cron expression has {_CRON_FIELDS} fields, not {len(expression.split())} as in {cron!r}."
+        )
     try:
         return CronSim(expression, after)
     except CronSimError as error:
-        raise ScheduleInvalid(f"The cron expression {cron!r} makes no sense: {error}.") from error
+        raise ScheduleInvalid(f"The cron expression {cron!r} is invalid: {error}.") from error

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from penstock.domain.failpoints import Failpoints
     from penstock.domain.ids import IdSource
     from penstock.domain.job_limits import JobLimits
-    from penstock.store.port import Store
+    from penstock.store.job_port import ReadStaged
+    from penstock.store.port import Store, StoreVersion
 
 
 class Engine:
@@ -48,6 +49,7 @@ class Engine:
         clock: Clock,
         ids: IdSource,
         limits: Limits,
+        read_staged: ReadStaged | None = None,
     ) -> None:
         self.store = store
         """The port below the use cases, for benchmarks and tests of it."""
@@ -67,6 +69,7 @@ class Engine:
             ids=ids,
             waiters_per_queue_max=limits.waiters_per_queue_max,
             sweep_interval_ms=limits.sweep_interval_ms,
+            read_staged=read_staged,
         )
         store.listen(self._waiters.wake)
 
@@ -82,19 +85,22 @@ class Engine:
         job_limits: JobLimits | None = None,
         failpoints: Failpoints | None = None,
         upkeep: bool = True,
+        read_staged: ReadStaged | None = None,
     ) -> AsyncIterator[Self]:
         """Open the store that a URL names (`memory:`, `sqlite:PATH`, `postgresql://…`) and everything on it.
 
         With `upkeep=False` this process runs no background work (sweeps, schedules, operations, jobs that come due):
-        other nodes of the same database do it. Raises what `open_store` raises.
+        other nodes of the same database do it. `read_staged` reads jobs that users' own transactions have staged in a
+        PostgreSQL database, `penstock.wire.jobs.staging.read_staged` for example; without it, other nodes take those
+        in. Raises what `open_store` raises.
         """
         clock, ids, limits = clock or SystemClock(), ids or OrderedIds(), limits or Limits()
         store = await open_store(url, clock=clock, ids=ids, limits=limits, job_limits=job_limits, failpoints=failpoints)
         try:
-            engine = cls(store, clock=clock, ids=ids, limits=limits)
+            engine = cls(store, clock=clock, ids=ids, limits=limits, read_staged=read_staged)
             try:
                 if upkeep:
-                    engine._start()
+                    engine.start_upkeep()
                 yield engine
             finally:
                 await engine._stop()
@@ -102,7 +108,7 @@ class Engine:
             await store.close()
 
     async def __aenter__(self) -> Self:
-        self._start()
+        self.start_upkeep()
         return self
 
     async def __aexit__(
@@ -110,7 +116,10 @@ class Engine:
     ) -> None:
         await self._stop()
 
-    def _start(self) -> None:
+    def start_upkeep(self) -> None:
+        """Begin the background work, if it has not begun."""
+        if self._background:
+            return
         self._background = [
             asyncio.create_task(upkeep.run(), name=upkeep.name)
             for upkeep in (self._sweeper, self._mover, *self.jobs.upkeep)
@@ -133,6 +142,10 @@ class Engine:
     async def ping(self) -> None:
         """Return once the store has been read and written. Raises `StoreUnavailable`."""
         await self.store.ping()
+
+    async def version(self) -> StoreVersion:
+        """Return what the store runs on, for people. Raises `StoreUnavailable`."""
+        return await self.store.version()
 
     @property
     def long_polls(self) -> int:

@@ -22,13 +22,23 @@ class Upkeep:
     """One piece of background work. `step` does a bounded part of it and says in how many ms it is to be called again.
 
     None is *when there is something to do*: the next `wake`, or `idle_ms` later, since another node may have left work.
+    With `look_s`, no pause is longer than that, whatever `step` says.
     """
 
-    def __init__(self, name: str, clock: Clock, step: Callable[[], Awaitable[int | None]], *, idle_ms: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        step: Callable[[], Awaitable[int | None]],
+        *,
+        idle_ms: int,
+        look_s: float | None = None,
+    ) -> None:
         self.name = name
         self._clock = clock
         self._step = step
         self._idle_ms = idle_ms
+        self._look_s = look_s
         self._woken = asyncio.Event()
         self._next_at_ms = _NEVER
         self._sooner: Timer | None = None
@@ -48,6 +58,7 @@ class Upkeep:
 
     async def run(self) -> None:
         """Do the work until cancelled. A step that fails is reported and done again later."""
+        failing = False
         while True:
             self._woken.clear()
             self._forget_expected()
@@ -57,7 +68,11 @@ class Upkeep:
             try:
                 next_in_ms = await self._step()
                 next_at_ms = None if next_in_ms is None else began_ms + next_in_ms
+                if failing:
+                    _log.info("The %s works again", self.name)
+                failing = False
             except StoreUnavailable as error:
+                failing = True
                 _log.warning("The %s could not work and tries again: %s", self.name, error.reason)
             except Exception:  # noqa: BLE001 - the outermost edge of this work: it must outlive a bug
                 _log.exception("The %s failed and tries again", self.name)
@@ -78,7 +93,8 @@ class Upkeep:
         woken = asyncio.ensure_future(self._woken.wait())
         slept = asyncio.ensure_future(sleep_until(self._clock, until_ms))
         try:
-            await asyncio.wait((woken, slept), return_when=asyncio.FIRST_COMPLETED)
+            # By real time: a clock that is moved by hand over weeks need not stop at every look.
+            await asyncio.wait((woken, slept), timeout=self._look_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             woken.cancel()
             slept.cancel()

@@ -171,7 +171,7 @@ class App:
             parameters = dict(parse_qsl(query.decode("latin-1"), max_num_fields=PARAMETERS_MAX))
             return await handler(parameters, body)
         except ValueError as error:  # msgspec's errors are of this kind too.
-            return _problem(400, f"The request makes no sense: {error}.")
+            return _problem(400, f"Invalid request: {error}.")
         except PenstockError as error:
             return problem_answer(error)
 

@@ -35,7 +35,24 @@ _QUEUE_PATTERN = re.compile(r"[A-Za-z0-9._:*?-]{1,200}")
 
 
 class StartFailure(Exception):
-    """The server cannot start as it was told to. The message is written for whoever started it."""
+    """The server cannot start as configured. The message is written for the person who started it.
+
+    `hint` is what to try next. A failure is `refused` if the server could start so, but must not.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", refused: bool = False) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.refused = refused
+
+
+class PortInUse(StartFailure):
+    """Another process listens on the port."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"Port {port} is already in use.", hint=f"penstock serve --port {port % 65_535 + 1}")
+        self.host = host
+        self.port = port
 
 
 class DeclaredQueue(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +108,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What /metrics, /stats and a look at messages ask for; once there are keys, nobody sees them without it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+    color: Literal["auto", "always", "never"] = "auto"
     keys: tuple[AccessKey, ...] = ()
     tokens: tuple[ApiToken, ...] = ()
     """Of the job API. Once there are keys or tokens, nobody uses either API without one."""
@@ -135,11 +153,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(f"The monitoring token is shorter than {MONITORING_TOKEN_CHARACTERS_MIN} characters.")
         self._check_keys()
         self._check_tokens()
-        if self.socket is None and not self.guarded and not self.insecure and not self._on_loopback():
+        if self.socket is None and not self.guarded and not self.insecure and not self.on_loopback:
             raise StartFailure(
-                f"{self.host} can be reached from other machines, and no credentials are configured: anybody could "
-                "read and delete messages. Listen on 127.0.0.1, configure keys or tokens in a file (--config), or say "
-                "--insecure if the network is guarded otherwise."
+                f"{self.host} is reachable from other machines, and no keys are set.",
+                hint="add [[keys]] to a file and pass --config FILE, or --insecure",
+                refused=True,
             )
 
     def _check_workers(self) -> None:
@@ -235,7 +253,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise StartFailure(f"The host {self.host!r} is unknown: it cannot be the name of any.") from None
         return sorted((family, (str(address[0]), self.port)) for family, _, _, _, address in found)
 
-    def _on_loopback(self) -> bool:
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can connect to the host and port."""
         return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for _, (host, _) in self.addresses())
 
 

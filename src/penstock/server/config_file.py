@@ -25,6 +25,11 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _ABOUT_FIELD = re.compile(r"(?P<fault>unknown|missing)(?: required)? field `(?P<field>[^`]*)`")
 _AT = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_SETTING = re.compile(r"\s*(?P<name>[A-Za-z0-9_-]+)\s*=\s*(?P<value>.*?)\s*")
+_PLAIN_VALUE = re.compile(r"[0-9_.+-]+|true|false")
+"""What no secret looks like."""
+_SHOWN = frozenset({"host", "port", "region", "account", "workers", "log_level", "log_format", "clock", "insecure"})
+"""Settings whose lines may be shown next to one that is wrong."""
 _STEP = re.compile(r"\.?([A-Za-z0-9_-]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -74,6 +79,19 @@ class _Lists(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[_Key] = []
     tokens: list[_Token] = []
     queues: list[_Queue] = []
+
+
+class UnknownSetting(StartFailure):
+    """A name in the file that means nothing there; `known` are those that do, and `excerpt` is the place.
+
+    The excerpt holds lines by their numbers, the one in question last, without values that may be secret.
+    """
+
+    def __init__(self, place: str, name: str, *, known: tuple[str, ...], excerpt: tuple[tuple[int, str], ...]) -> None:
+        super().__init__(f"{place}: unknown setting {name}.")
+        self.name = name.rpartition(".")[2]
+        self.known = known
+        self.excerpt = excerpt
 
 
 class ConfigFile:
@@ -166,9 +184,24 @@ class ConfigFile:
         line = self._line(steps, field)
         place = f"{self._path}, line {line}" if line else str(self._path)
         name = ".".join([*steps, field])
+        if about and about["fault"] == "unknown":
+            return UnknownSetting(place, name, known=_known(steps), excerpt=self._excerpt(line, field))
         if about:
-            return StartFailure(f"{place}: {name} is {about['fault']}.")
+            return StartFailure(f"{place}: {name} is missing.")
         return StartFailure(f"{place}: {name} is not as it should be. {reason[: at.start()] if at else reason}.")
+
+    def _excerpt(self, line: int | None, field: str) -> tuple[tuple[int, str], ...]:
+        """Return the line of a field, and the one above it if that is a setting that may be shown."""
+        if line is None:
+            return ()
+        lines = self._text.splitlines()
+        above = _SETTING.fullmatch(lines[line - 2]) if line > 1 else None
+        public = above is not None and above["name"] in _SHOWN
+        asked = _SETTING.fullmatch(lines[line - 1])
+        if asked is None or asked["name"] != field:
+            return ()
+        value = asked["value"] if _PLAIN_VALUE.fullmatch(asked["value"]) else "…"
+        return (*(((line - 1, lines[line - 2].strip()),) if public else ()), (line, f"{field} = {value}"))
 
     def _line(self, steps: list[str], field: str) -> int | None:
         """Find the line of a field: beneath its table's header, or the header itself, or nowhere."""
@@ -182,6 +215,18 @@ class ConfigFile:
         if found is None:
             return start + 1 if start else None
         return found + 1
+
+
+def _known(steps: list[str]) -> tuple[str, ...]:
+    """Return the names that a table knows, by the way to it."""
+    tables: dict[str, type[msgspec.Struct]] = {
+        "keys": _Key,
+        "tokens": _Token,
+        "queues": _Redrive if "redrive" in steps else _Queue,
+    }
+    kind = tables.get(steps[0], ServerConfig) if steps else ServerConfig
+    names = tuple(field.encode_name for field in msgspec.structs.fields(kind))
+    return names if steps else (*names, *_LISTS)
 
 
 def _header(line: str) -> str | None:

@@ -6,7 +6,7 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
-from penstock.server.config import StartFailure
+from penstock.server.config import PortInUse, StartFailure
 from penstock.server.unix_sockets import UnixListener, short_address
 from penstock.store.ownership.paths import PRIVATE, canonical_path, sharing_of, socket_path, sqlite_file
 
@@ -58,10 +58,7 @@ def cannot_listen(config: ServerConfig, error: OSError) -> StartFailure:
     if config.socket is not None:
         return StartFailure(f"Cannot listen on the socket {config.socket}: {error.strerror}.")
     if error.errno == errno.EADDRINUSE:
-        return StartFailure(
-            f"Port {config.port} on {config.host} is in use by another process. "
-            "Choose another with --port, or any free one with --port 0."
-        )
+        return PortInUse(config.host, config.port)
     return StartFailure(f"Cannot listen on {config.host} port {config.port}: {error.strerror}.")
 
 

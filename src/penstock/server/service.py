@@ -22,7 +22,7 @@ from penstock.server.declared_queues import make_declared_queues
 from penstock.server.exchange import ConnectionLimits
 from penstock.server.exporting import process_tracing
 from penstock.server.front import FastFront, Front
-from penstock.server.http_server import HttpServer
+from penstock.server.http_server import GRACE_S, HttpServer
 from penstock.server.jobs.access import Access as JobAccess
 from penstock.server.jobs.app import JobApp, job_endpoint
 from penstock.server.jobs.counters import JobCounters
@@ -33,10 +33,11 @@ from penstock.server.owner import KEPT_S, OwnerRole
 from penstock.server.request_memory import MIB, RequestMemory
 from penstock.server.sqs import SqsEndpoint
 from penstock.server.unix_sockets import Peers, UnixListener
+from penstock.wire.jobs.staging import read_staged
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from penstock.domain.clock import Clock
     from penstock.server.config import ServerConfig
@@ -52,7 +53,8 @@ _OTHER_FILES = 128 + LINGERING_MAX
 class Service:
     """One run of a server, on the event loop that `run` is called on. It leaves the process as it is.
 
-    `ready` is called with the server's URL once it takes requests. With `shared_port`, others listen on it too. On a
+    `opened` is awaited with the engine before that takes requests, and `ready` is called with the server's URL once it
+    does. With `shared_port`, others listen on it too. On a
     Unix socket it owns its SQLite file, in the `role` that is given or in one of its own.
     """
 
@@ -63,12 +65,15 @@ class Service:
         *,
         shared_port: bool = False,
         role: OwnerRole | None = None,
+        opened: Callable[[Engine], Awaitable[None]] | None = None,
     ) -> None:
+        self._opened = opened
         self._role = role
         self._shared_port = shared_port
         self._config = config
         self._announce = ready
         self._server: HttpServer | None = None
+        self._engine: Engine | None = None
         self._stopped = False
         self._listener: Listener | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -91,6 +96,7 @@ class Service:
                 clock=self.clock,
                 limits=_limits(self._config),
                 job_limits=_job_limits(self._config),
+                read_staged=read_staged,
             )
             async with opened as engine:
                 await self._serve(engine, listener)
@@ -103,6 +109,14 @@ class Service:
         if self._server is not None:
             self._server.stop()
 
+    def under_way(self) -> dict[str, int]:
+        """Count what `stop` waits for and what it ends: requests and long polls; and how many seconds they get."""
+        if self._server is None or self._engine is None:
+            return {}
+        long_polls = self._engine.long_polls
+        requests = max(len(self._server.server_state.tasks) - long_polls, 0)
+        return {"requests": requests, "long_polls": long_polls, "grace_s": GRACE_S}
+
     def descriptors(self) -> list[int]:
         """Return those of a Unix socket and its connections; a forked child that keeps them keeps clients waiting."""
         return self._listener.descriptors() if isinstance(self._listener, UnixListener) else []
@@ -110,6 +124,9 @@ class Service:
     async def _serve(self, engine: Engine, listener: Listener) -> None:
         config = self._config
         await make_declared_queues(engine.queues, config.queues)
+        if self._opened is not None:
+            await self._opened(engine)
+        self._engine = engine
         counters = RequestCounters()
         job_counters = JobCounters()
         endpoint = SqsEndpoint(

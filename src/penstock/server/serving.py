@@ -15,10 +15,13 @@ from penstock.server.exporting import set_up_tracing
 from penstock.server.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from penstock.engine.engine import Engine
     from penstock.server.config import ServerConfig
     from penstock.server.owner import OwnerRole
+
+    Opened = Callable[[Engine], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
@@ -33,19 +36,24 @@ def serve(
     *,
     starter: int | None = None,
     role: OwnerRole | None = None,
+    opened: Opened | None = None,
 ) -> None:
     """Serve in this process; as a worker, until the pipe to the `starter` is closed, at the latest."""
     _raise_file_limit()
     stop_tracing = set_up_tracing()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, announce, starter, role))
+            runner.run(_serve(config, announce, starter, role, opened))
     finally:
         stop_tracing()
 
 
 async def _serve(
-    config: ServerConfig, announce: Callable[[str], None], starter: int | None, role: OwnerRole | None
+    config: ServerConfig,
+    announce: Callable[[str], None],
+    starter: int | None,
+    role: OwnerRole | None,
+    opened: Opened | None,
 ) -> None:
     def ready(url: str) -> None:
         _calm_garbage_collector()
@@ -57,20 +65,20 @@ async def _serve(
         _log.warning("stopping, since whoever started this worker is gone")
         service.stop()
 
-    service = Service(config, ready, shared_port=starter is not None, role=role)
+    service = Service(config, ready, shared_port=starter is not None, role=role, opened=opened)
     loop = asyncio.get_running_loop()
     if starter is not None:
         loop.add_reader(starter, orphaned)
-    stop_at_signals(service.stop)
+    stop_at_signals(service.stop, service.under_way)
     await service.run()
     _log.info("stopped")
 
 
-def stop_at_signals(stop: Callable[[], None]) -> None:
-    """Have `stop` called on the running event loop at each SIGTERM and SIGINT."""
+def stop_at_signals(stop: Callable[[], None], under_way: Callable[[], Mapping[str, object]] = dict) -> None:
+    """Have `stop` called on the running event loop at each SIGTERM and SIGINT. What is `under_way` then is logged."""
 
     def heed(number: signal.Signals) -> None:
-        _log.info("stopping", extra={"signal": number.name})
+        _log.info("stopping", extra={"signal": number.name, **under_way()})
         stop()
 
     loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from penstock.domain.errors import PenstockError
+from penstock.domain.errors import AccessDenied, PenstockError
 from penstock.server.counters import UNKNOWN_OPERATION, RequestCounters
 from penstock.server.sqs_operations.call import Call, Caller, Place
 from penstock.server.sqs_operations.messages import MessageOperations
@@ -83,7 +83,7 @@ class SqsEndpoint:
         protocol = _protocol_of(request)
         request_id = self._ids.new_id()
         name = UNKNOWN_OPERATION
-        code = ""
+        code = denial = ""
         try:
             caller = self._identify(request)
             operation, shape = protocol.decode(request)
@@ -96,7 +96,8 @@ class SqsEndpoint:
             response.undelivered = call.undelivered
         except Exception as error:  # noqa: BLE001 - the outermost edge: a bug of ours becomes a plain 500
             response, code = _refuse(protocol, error, request_id)
-        self._note(name, response.status, code, request_id, started_s)
+            denial = error.reason if isinstance(error, AccessDenied) else ""
+        self._note(name, response.status, code, request_id, started_s, denial)
         return response
 
     def recognise(self, head: Request) -> bool:
@@ -143,13 +144,15 @@ class SqsEndpoint:
         except Exception:  # noqa: BLE001 - `answer` comes to the same, be it the caller's fault or a bug
             return False
 
-    def _note(self, name: str, status: int, code: str, request_id: str, started_s: float) -> None:
-        """Count a request that was answered, and log it where that is wanted."""
+    def _note(self, name: str, status: int, code: str, request_id: str, started_s: float, denial: str = "") -> None:
+        """Count a request that was answered, and log it where that is wanted; with who may not do what, if denied."""
         duration_s = perf_counter() - started_s
         self._counters.count(name, status, code, duration_s)
         level = _level(status)
         if _log.isEnabledFor(level):
             told_of = {"request_id": request_id, "operation": name, "status": status, "code": code}
+            if denial:
+                told_of["reason"] = denial
             _log.log(level, "request", extra={**told_of, "duration_ms": round(duration_s * 1_000, 3)})
 
     def _take_at_word(self, request: Request) -> Caller:

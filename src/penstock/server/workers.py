@@ -50,8 +50,9 @@ class Failed(msgspec.Struct, frozen=True):
 class Worker:
     """One process. It ends when it is told to, or when whoever started it is gone."""
 
-    def __init__(self, config: ServerConfig, number: int) -> None:
+    def __init__(self, config: ServerConfig, number: int, set_up_logs: Callable[[ServerConfig], None]) -> None:
         self._config = config
+        self._set_up_logs = set_up_logs
         self._number = number
         self._ours: Connection | None = None
         self._process: SpawnProcess | None = None
@@ -63,7 +64,7 @@ class Worker:
             self._ours.close()
         ours, theirs = _spawning.Pipe()
         self._process = _spawning.Process(
-            target=_work, args=(self._config, theirs), name=f"penstock-worker-{self._number}"
+            target=_work, args=(self._config, theirs, self._set_up_logs), name=f"penstock-worker-{self._number}"
         )
         self._process.start()
         # Only the worker has its end now, so that each side learns of the other's death.
@@ -109,8 +110,11 @@ class Worker:
 class Workers:
     """All processes of one server."""
 
-    def __init__(self, config: ServerConfig, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: ServerConfig, announce: Callable[[str], None], set_up_logs: Callable[[ServerConfig], None]
+    ) -> None:
         self._config = config
+        self._set_up_logs = set_up_logs
         self._announce = announce
         self._stopping = asyncio.Event()
 
@@ -120,7 +124,7 @@ class Workers:
         with listen(self._config, shared=True) as place:
             port = place.getsockname()[1]
             config = msgspec.structs.replace(self._config, port=port)
-            workers = [Worker(config, number) for number in range(config.workers)]
+            workers = [Worker(config, number, self._set_up_logs) for number in range(config.workers)]
             try:
                 for worker in workers:
                     worker.start()
@@ -180,9 +184,14 @@ def _hear(connection: Connection) -> Ready | Failed:
     return said
 
 
-def _work(config: ServerConfig, starter: Connection) -> None:
-    """Be a worker: serve until a signal comes, or the starter is gone."""
+def set_up_logs_of(config: ServerConfig) -> None:
+    """Have this process log as configured, with no terminal in mind."""
     configure_logging(level=config.log_level, form=config.log_format)
+
+
+def _work(config: ServerConfig, starter: Connection, set_up_logs: Callable[[ServerConfig], None]) -> None:
+    """Be a worker: serve until a signal comes, or the starter is gone."""
+    set_up_logs(config)
     # Ctrl-C reaches the whole group; the starter hears it and tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

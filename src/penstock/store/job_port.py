@@ -13,6 +13,7 @@ The rules of `port` hold here too: a verb returns after its effects are durable,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,12 +24,13 @@ from penstock.domain.job import EventFilter, Failure, Job, JobEvent, JobState, L
 from penstock.domain.job_errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.domain.gather import NewGather, NewMember
     from penstock.domain.job import JobDraft
     from penstock.domain.job_limits import JobLimits
     from penstock.domain.job_queue import JobCounts, JobQueue, JobQueueSettings
+    from penstock.domain.job_request import JobRequest
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
     from penstock.domain.worker import Worker
@@ -110,7 +112,22 @@ class Snooze(msgspec.Struct, frozen=True, gc=False, tag=True):
     delay_ms: int
 
 
-Report = Accept | Heartbeat | Complete | Fail | Release | Snooze
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event to be published. `data` is JSON text."""
+
+    id: str
+    kind: str
+    data: bytes = b"null"
+
+
+class Publish(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The worker publishes events, in this order: all are stored or none. A repeated id stores nothing twice."""
+
+    lease: Lease
+    events: tuple[NewEvent, ...]
+
+
+Report = Accept | Heartbeat | Complete | Fail | Release | Snooze | Publish
 
 
 class Reported(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -181,6 +198,28 @@ class MemberPage(msgspec.Struct, frozen=True, gc=False):
     after: int | None
 
 
+ReadStaged = Callable[[str, str], "JobRequest"]
+"""Makes a request of the text of a staged job and its id; raises `JobInvalid`. The store knows no wire format."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a call of `take_staged` came to."""
+
+    next_in_ms: int | None = None
+    """In how many ms to call again. None: when something is staged."""
+    due_in_ms: int | None = None
+    """When something happens by itself, for the first time, to one of the jobs that were enqueued."""
+    busy: bool = False
+    """Nothing was taken because another node takes jobs of the same queue."""
+
+
+class StagedCounts(msgspec.Struct, frozen=True, gc=False):
+    """How many staged jobs are still to be enqueued, and how many were refused for good. Counted up to a limit."""
+
+    waiting: int = 0
+    refused: int = 0
+
+
 class JobStore(Protocol):
     """The durable truth about jobs."""
 
@@ -190,7 +229,7 @@ class JobStore(Protocol):
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         """Have `ready(queue_id, count)` called when jobs may have become offerable sooner than told, and
-        `changed(job_id)` when a job has a new event or is finished.
+        `changed(id)` when a job has a new event or is finished, or a gather has continued or is cancelled.
 
         Both after the commit, on the event loop; other nodes' too, soon but not surely.
         """
@@ -270,12 +309,13 @@ class JobStore(Protocol):
         """
 
     async def report(self, reports: Sequence[Report]) -> list[Reported | JobError]:
-        """Take in what workers say, each in its own right, all in one transaction.
+        """Take in what workers say, each in its own right, in order, all in one transaction.
 
         A lease that is over is `LeaseLost` and changes nothing; one that is unknown is `JobDoesNotExist`. The
         repetition of a report that ended its attempt is answered as the first time. An attempt that ran beyond its
         timeout is over. Whatever ends an attempt of a job whose cancellation was asked for makes it cancelled, except
-        success.
+        success. Events that a job cannot have are `TooManyEvents` or `JobInvalid`. Events that were published before
+        are acknowledged again, also under a lease that is over.
         """
 
     async def leases(self, leases: Sequence[Lease]) -> list[LeaseStatus]:
@@ -325,7 +365,8 @@ class JobStore(Protocol):
 
         Raises `GatherExists` if that one is another's or was opened otherwise, and `JobExists` if the continuation's id
         is a job's already. Once it is sealed and its members have ended as its error policy wants it, the continuation
-        is enqueued, once, in the transaction in which the last of them ends; bounds and rates do not apply to it.
+        is enqueued, once, in the transaction in which the last of them ends; bounds and rates do not apply to it. In a
+        chain it is the only member of the gather that follows, which waits for it from then on.
         """
 
     async def fill_gather(self, gather_id: str, members: Sequence[NewMember], *, seal: bool) -> Filled:
@@ -340,7 +381,9 @@ class JobStore(Protocol):
         """Return a gather or raise `GatherDoesNotExist`."""
 
     async def cancel_gather(self, gather_id: str) -> Gather:
-        """Let the continuation never run; members go on. Raises `JobStateConflict` if it has ended otherwise."""
+        """Let the continuation never run, nor what follows it in a chain; members go on. Raises `JobStateConflict` if
+        it has ended otherwise.
+        """
 
     async def gather_results(self, gather_id: str, *, after: int = -1, limit: int) -> MemberPage:
         """Return what members came to from the first beyond `after`, at most as many as fit into a page."""
@@ -409,6 +452,31 @@ class JobStore(Protocol):
 
         Those that no node has seen for `limits.worker_stale_ms` are not among them.
         """
+
+    # -- jobs that users' transactions have staged ------------------------------------------------
+
+    @property
+    def stages(self) -> bool:
+        """Whether there can be staged jobs. Where not, the verbs below find none."""
+
+    def listen_staged(self, staged: Callable[[], None]) -> None:
+        """Have `staged` called, on the event loop, when a transaction that staged jobs has been committed; soon but not
+        surely.
+        """
+
+    async def take_staged(self, read: ReadStaged, *, queue: str | None = None) -> Taken:
+        """Enqueue a bounded number of staged jobs, of one queue, in their order, as `enqueue` does.
+
+        Each is removed from the staged ones in the transaction that enqueues it. Delays and expiries count from when it
+        was staged. What is refused for now (`JobRefused`) is tried again later; what is refused for good stays, with
+        the reason, and is logged. Any number of nodes may do this at once.
+        """
+
+    async def staged_queue(self, job_id: str) -> str | None:
+        """Return the queue of a job that is staged, committed and still to be enqueued."""
+
+    async def count_staged(self) -> StagedCounts:
+        """Count staged jobs."""
 
     # -- upkeep -----------------------------------------------------------------------------------
 

@@ -67,6 +67,13 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
     after: int | None = None
 
 
+class StoreVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store runs on: the database with its version, as `PostgreSQL 16.4`, and the number of its schema."""
+
+    database: str
+    schema: int
+
+
 class Store(Protocol):
     """The durable truth about queues and messages."""
 
@@ -92,6 +99,9 @@ class Store(Protocol):
 
     async def ping(self) -> None:
         """Return if the store can be read and written; raise `StoreUnavailable` if it cannot."""
+
+    async def version(self) -> StoreVersion:
+        """Return what the store runs on, for people. Raises `StoreUnavailable`."""
 
     # -- queues -----------------------------------------------------------------------------------
 

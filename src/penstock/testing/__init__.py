@@ -1,4 +1,4 @@
-"""What tests need, ours and users': a clock that is moved by hand, and a server in the test's own process."""
+"""What tests need, ours and users': a clock that is moved by hand, a server in the test's own process, tested apps."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.client.tasks.testing import AsyncTaskTester, TaskTester
     from penstock.domain.clock import ManualClock
     from penstock.domain.ids import CountedIds
     from penstock.testing.running import RunningServer, ServerClock, serve
 
-__all__ = ["CountedIds", "ManualClock", "RunningServer", "ServerClock", "serve"]
+__all__ = [
+    "AsyncTaskTester",
+    "CountedIds",
+    "ManualClock",
+    "RunningServer",
+    "ServerClock",
+    "TaskTester",
+    "serve",
+]
 
 _HOMES = {
+    "AsyncTaskTester": "penstock.client.tasks.testing",
     "CountedIds": "penstock.domain.ids",
     "ManualClock": "penstock.domain.clock",
     "RunningServer": "penstock.testing.running",
     "ServerClock": "penstock.testing.running",
+    "TaskTester": "penstock.client.tasks.testing",
     "serve": "penstock.testing.running",
 }
 

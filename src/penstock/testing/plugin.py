@@ -1,16 +1,46 @@
-"""Fixtures for users' tests: a running server, its clock, and a boto3 client of it."""
+"""Fixtures for users' tests: apps under test, a running server, its clock, and a boto3 client of it."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 # Everything else is imported by the fixtures: pytest loads this module in every run, also for those who use none.
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
+    from penstock.client.app import Penstock
+    from penstock.client.tasks.testing import AsyncTaskTester, TaskTester
     from penstock.testing.running import RunningServer, ServerClock
+
+
+@pytest.fixture
+def penstock_tasks() -> Generator[Callable[[Penstock], TaskTester]]:
+    """Test the tasks of an app until the test ends, as `with app.testing() as t` does.
+
+    Call it with the app: `t = penstock_tasks(app)`.
+    """
+    with contextlib.ExitStack() as stack:
+        yield lambda app: stack.enter_context(app.testing())
+
+
+@pytest.fixture
+def penstock_async_tasks() -> Generator[Callable[[Penstock], AsyncTaskTester]]:
+    """Test the tasks of an app until an async test ends, as `async with app.testing() as t` does.
+
+    Call it with the app: `t = penstock_async_tasks(app)`.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def enter(app: Penstock) -> AsyncTaskTester:
+            testing = app.testing()
+            tester = testing.enter_async()
+            stack.callback(testing.exit_async)
+            return tester
+
+        yield enter
 
 
 @pytest.fixture

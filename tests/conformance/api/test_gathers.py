@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -62,6 +63,17 @@ async def test_a_gather_from_its_opening_to_its_end(connect: Connect) -> None:
     assert ([one["result"] for one in page["results"]], page["after"]) == ([2], None)
     job = (await admin.get(f"/v1/jobs/{offers[1]['id']}")).json()
     assert (job["gather"], "gathered" in job) == ({"id": GATHER_ID, "index": 1}, False)
+
+
+async def test_a_gather_is_shown_once_it_has_ended(connect: Connect) -> None:
+    admin = connect(ADMIN)
+    await admin.post("/v1/gathers", json={"id": GATHER_ID, "then": THEN, "jobs": [JOB]})
+    waiting = asyncio.create_task(admin.get(f"/v1/gathers/{GATHER_ID}?wait=60"))
+    await run(admin)
+    assert (await waiting).json()["state"] == "done"
+    for wait in ("x", "-1", "61"):
+        answer = await admin.get(f"/v1/gathers/{GATHER_ID}?wait={wait}")
+        assert (answer.status_code, answer.json()["field"]) == (422, "wait")
 
 
 async def test_a_member_that_replaces_a_job_says_which(connect: Connect) -> None:
@@ -221,5 +233,5 @@ async def test_a_token_of_some_queues_sees_neither_gathers_nor_members_of_others
 
 
 def test_the_names_of_states_and_policies_are_all_listed() -> None:
-    assert {state.label for state in GatherState} == {"open", "waiting", "done", "expired", "cancelled"}
+    assert {state.label for state in GatherState} == {"pending", "open", "waiting", "done", "expired", "cancelled"}
     assert set(POLICIES) == {"fail", "collect"} == {policy.label for policy in ErrorPolicy}

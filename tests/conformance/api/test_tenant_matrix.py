@@ -36,6 +36,8 @@ FIELDS: dict[str, Callable[[str, int], Fields]] = {
     "group": lambda tenant, now_ms: {"group": "g"},
     "concurrency": lambda tenant, now_ms: {"concurrency": {"key": "k", "width": 1}},
     "timeout_ms": lambda tenant, now_ms: {"timeout_ms": 5_000},
+    "expires_in_ms": lambda tenant, now_ms: {"expires_in_ms": 2 * SOON_MS},
+    "retention_ms": lambda tenant, now_ms: {"retention_ms": 0},
     "retry": lambda tenant, now_ms: {"retry": {"attempts_max": 1}},
     "unique_key": lambda tenant, now_ms: {"unique_key": "u"},
     "on_duplicate": lambda tenant, now_ms: {"unique_key": "u", "on_duplicate": "replace"},
@@ -44,6 +46,8 @@ FIELDS: dict[str, Callable[[str, int], Fields]] = {
     "delay_ms": lambda tenant, now_ms: {"delay_ms": SOON_MS},
     "run_at_ms": lambda tenant, now_ms: {"run_at_ms": now_ms + SOON_MS},
     "idempotency_key": lambda tenant, now_ms: {"idempotency_key": "i"},
+    "traceparent": lambda tenant, now_ms: {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+    "correlation_id": lambda tenant, now_ms: {"correlation_id": "c-1"},
 }
 """What a job has besides a queue and a task, by the field that is tried."""
 
@@ -311,7 +315,7 @@ def test_every_field_header_parameter_and_route_has_an_entry(endpoint: Endpoint)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [*FIELDS, *HEADERS])
 async def test_tenants_neither_see_nor_touch_each_others_jobs(connect: Connect, clock: ManualClock, name: str) -> None:
     scene = await _enqueue_both(connect, clock, name)

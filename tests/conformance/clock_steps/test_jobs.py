@@ -47,6 +47,21 @@ async def test_offers_and_leases_and_backoffs_of_jobs_last_as_long_as_they_shoul
 
 
 @after_a_step
+async def test_a_job_expires_when_its_time_has_passed(store: Store, machine: Machine, hours: int) -> None:
+    jobs = store.jobs
+    queue = await job_steps.make_queue(jobs)
+    [job_id] = await job_steps.enqueue(jobs, queue, job_steps.draft(expires_in_ms=10_000))
+    machine.step(hours=hours)
+    await machine.wait(ms=9_999)
+    await job_steps.advance(jobs)
+    assert await job_steps.state_of(jobs, job_id) is JobState.QUEUED
+    machine.step(hours=-hours)
+    await machine.wait(ms=1)
+    assert await job_steps.offer(jobs, queue) == []
+    assert await job_steps.state_of(jobs, job_id) is JobState.CANCELLED
+
+
+@after_a_step
 async def test_a_rate_and_a_key_are_kept_by_the_time_that_passes(store: Store, machine: Machine, hours: int) -> None:
     jobs = store.jobs
     queue = await job_steps.make_queue(jobs, rate=Rate(per_second=1, burst=1), key_ttl_ms=HOUR_MS)
@@ -74,13 +89,14 @@ async def test_jobs_show_the_time_of_the_wall_clock(store: Store, machine: Machi
     machine.step(hours=hours)
     await machine.wait_until_noticed()
     now_ms = machine.wall_ms
-    run_at = job_steps.draft(run_at_ms=now_ms + 60_000)
+    run_at = job_steps.draft(run_at_ms=now_ms + 60_000, expires_in_ms=90_000)
     [later, soon] = await job_steps.enqueue(jobs, queue, run_at, job_steps.draft())
     [offer] = await job_steps.offer(jobs, queue)
     assert (offer.enqueued_at_ms, offer.accept_by_ms) == (now_ms, now_ms + 10_000)
     reported = await job_steps.report(jobs, Accept(offer.lease))
     assert reported.until_ms == now_ms + 30_000
-    assert (await jobs.job(later)).due_at_ms == now_ms + 60_000
+    delayed = await jobs.job(later)
+    assert (delayed.due_at_ms, delayed.expires_at_ms) == (now_ms + 60_000, now_ms + 90_000)
     await job_steps.finish(jobs, offer.lease)
     done = await jobs.job(soon)
     assert (done.finished_at_ms, done.history[0].started_at_ms, done.history[0].ended_at_ms) == (now_ms,) * 3

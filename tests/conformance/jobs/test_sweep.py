@@ -14,25 +14,11 @@ from penstock.domain.operation import JobFilter, OperationKind
 from penstock.store.job_port import Complete, Enqueued, Fail, JobStore
 from penstock.store.jobs.store import ScriptedJobs
 from penstock.testing import ManualClock
-from tests.support.job_lives import add, add_many, complete, die, ids_of
+from tests.support.job_lives import add, add_many, complete, die
 from tests.support.job_rows import rows_left
 from tests.support.job_steps import draft, report, start
+from tests.support.job_sweeps import left, sweep
 from tests.support.stores import Home, Opener, on_postgres
-
-SWEEPS_MAX = 200
-
-
-async def sweep(jobs: JobStore) -> int:
-    """Sweep until there is nothing left to do, and say in how many passes."""
-    for number in range(1, SWEEPS_MAX):
-        if not await jobs.sweep():
-            return number
-    raise AssertionError(f"still sweeping after {SWEEPS_MAX} passes")
-
-
-async def left(jobs: JobStore) -> list[str]:
-    """The ids of all jobs, the oldest first."""
-    return ids_of(await jobs.jobs(JobFilter(), limit=1_000))[::-1]
 
 
 async def test_nothing_to_sweep(jobs: JobStore, queue: JobQueue) -> None:

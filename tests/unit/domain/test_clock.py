@@ -52,6 +52,19 @@ async def test_a_timer_set_by_a_timer_fires_within_the_same_advance() -> None:
     assert fired == [20]
 
 
+async def test_the_next_timer_is_the_earliest_that_still_waits() -> None:
+    clock = ManualClock(1_000)
+    seen = [clock.next_timer_ms]
+    clock.call_at(1_030, lambda: None)
+    earlier = clock.call_at(1_010, lambda: None)
+    seen.append(clock.next_timer_ms)
+    earlier.cancel()
+    seen.append(clock.next_timer_ms)
+    await clock.advance(ms=30)
+    seen.append(clock.next_timer_ms)
+    assert seen == [None, 1_010, 1_030, None]
+
+
 async def test_time_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="backwards"):
         await ManualClock().advance(ms=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from penstock.domain.job_errors import JobInvalid
 from penstock.domain.job_limits import JobLimits
 from penstock.domain.job_request import JobRequest, digest_job, make_draft
 from penstock.domain.repeats import call_key, operation_id_of, turn_of
@@ -37,6 +38,40 @@ def test_a_key_that_an_older_version_remembers_stands_for_the_same_request() -> 
 def test_an_id_is_no_part_of_the_fingerprint() -> None:
     chosen = msgspec.structs.replace(REQUEST, id="00000000-0000-0000-0000-000000000011")
     assert fingerprint(chosen) == fingerprint(REQUEST)
+
+
+def test_fields_of_later_versions_are_part_of_the_fingerprint_where_they_are_given() -> None:
+    given = [msgspec.structs.replace(REQUEST, **{name: 7}) for name in ("expires_in_ms", "retention_ms")]
+    assert len({fingerprint(request) for request in (REQUEST, *given)}) == 3
+
+
+def test_who_traces_a_request_is_no_part_of_its_fingerprint() -> None:
+    traced = msgspec.structs.replace(REQUEST, trace=f"00-{1:032x}-{1:016x}-01", correlation_id="another")
+    assert fingerprint(traced) == fingerprint(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"expires_in_ms": 0},
+        {"expires_in_ms": JobLimits().delay_ms_max + 1},
+        {"expires_in_ms": 1_000, "delay_ms": 1_000},
+        {"expires_in_ms": 1_000, "run_at_ms": 51_000},
+        {"retention_ms": -1},
+        {"retention_ms": JobLimits().delay_ms_max + 1},
+    ],
+)
+def test_a_time_that_makes_no_sense_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(JobInvalid) as refused:
+        make_draft(JobRequest(task="t", **fields), queue="q", job_id="j", now_ms=50_000, limits=JobLimits())  # type: ignore[arg-type]
+    assert refused.value.field == next(iter(fields))
+
+
+@pytest.mark.parametrize("fields", [{"delay_ms": 999}, {"run_at_ms": 50_999}, {"run_at_ms": 1}])
+def test_a_job_may_expire_right_after_it_is_due(fields: dict[str, int]) -> None:
+    request = JobRequest(task="t", expires_in_ms=1_000, **fields)  # type: ignore[arg-type]
+    draft = make_draft(request, queue="q", job_id="j", now_ms=50_000, limits=JobLimits())
+    assert draft.expires_in_ms == 1_000
 
 
 @pytest.mark.parametrize("other", [("q", "t", "", b"1"), ("mail", "x", "", b"1"), ("mail", "t", "a", b"1")])

@@ -13,11 +13,11 @@ IDLE_MS = 60_000
 class Work:
     """A piece of background work that does nothing but count its steps, and says what it is told to say."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, look_s: float | None = None) -> None:
         self.steps = 0
         self.next_in_ms: int | None = None
         self.hold: asyncio.Event | None = None
-        self.upkeep = Upkeep("worker", clock, self._step, idle_ms=IDLE_MS)
+        self.upkeep = Upkeep("worker", clock, self._step, idle_ms=IDLE_MS, look_s=look_s)
 
     async def _step(self) -> int | None:
         self.steps += 1
@@ -74,3 +74,12 @@ async def test_what_a_step_says_counts_from_its_beginning() -> None:
         assert work.steps == 1
         await clock.advance(ms=1)
         assert work.steps == 2
+
+
+async def test_work_that_knows_of_nothing_for_an_hour_looks_for_what_others_left() -> None:
+    clock = ManualClock()
+    work = Work(clock, look_s=0.001)
+    work.next_in_ms = 3_600_000
+    async with running(work, clock), asyncio.timeout(10):
+        while work.steps < 3:  # noqa: ASYNC110 - nothing signals it
+            await asyncio.sleep(0.001)

@@ -26,8 +26,10 @@ def test_a_host_that_cannot_be_is_named(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_an_address_that_others_reach_has_to_be_asked_for(host: str) -> None:
-    with pytest.raises(StartFailure, match="--insecure"):
+    with pytest.raises(StartFailure, match="reachable from other machines") as failure:
         ServerConfig(host=host).check()
+    assert failure.value.refused
+    assert failure.value.hint.endswith("--insecure")
     ServerConfig(host=host, insecure=True).check()
 
 

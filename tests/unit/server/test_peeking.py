@@ -95,14 +95,14 @@ async def test_messages_come_in_pages_and_by_state(page: Page, engine: Engine) -
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("state=asleep", "The request makes no sense: state is none of visible, delayed, leased."),
-        ("after=x", "The request makes no sense: after is not what an earlier answer said."),
-        ("after=-1", "The request makes no sense: after is not what an earlier answer said."),
-        ("after=²", "The request makes no sense: after is not what an earlier answer said."),
+        ("state=asleep", "Invalid request: state is none of visible, delayed, leased."),
+        ("after=x", "Invalid request: after is not what an earlier answer said."),
+        ("after=-1", "Invalid request: after is not what an earlier answer said."),
+        ("after=²", "Invalid request: after is not what an earlier answer said."),
         ("after=9223372036854775808", "Value 9223372036854775808 for after is not between 0 and 9223372036854775807."),
         ("limit=0", "Value 0 for limit is not between 1 and 100."),
         ("limit=101", "Value 101 for limit is not between 1 and 100."),
-        ("limit=ten", "The request makes no sense: limit is not a whole number."),
+        ("limit=ten", "Invalid request: limit is not a whole number."),
     ],
 )
 @pytest.mark.usefixtures("orders")

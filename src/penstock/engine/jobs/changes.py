@@ -1,4 +1,4 @@
-"""Who wants to know when a job has changed, so that they look at it again."""
+"""Who wants to know when a job or a gather has changed, so that they look at it again."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.domain.errors import OverLimit
+from penstock.domain.limits import SECOND_MS
 from penstock.engine.jobs.bell import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LOOK_MS = SECOND_MS
+"""How often whoever waits looks by themselves: another node's word may be lost."""
+
 
 class Changes:
-    """Bells by job, rung after every commit that changed the job: here at once, on other nodes soon but not surely.
+    """Bells by job or gather, rung after every commit that changed it.
 
-    So whoever waits looks by themselves from time to time, too.
+    Here they ring at once, on other nodes soon but not surely. So whoever waits looks by themselves from time to time.
     """
 
     def __init__(self, watched_max: int) -> None:

@@ -52,8 +52,16 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 Outcome = Stored | PenstockError
 
 
+def comes_due_in_ms(draft: JobDraft, clock: Clock) -> int | None:
+    """In how many ms something happens by itself to a job that was enqueued now; None if nothing does."""
+    delay_ms = draft.delay_ms
+    if draft.run_at_ms is not None:
+        delay_ms = draft.run_at_ms - clock.wall_ms()
+    return delay_ms if delay_ms > 0 else draft.expires_in_ms
+
+
 class Enqueueing:
-    """Takes jobs in. `expect` is called with the delay, in ms, of jobs that come due later."""
+    """Takes jobs in. `expect` is called with the time, in ms, after which jobs come due or expire."""
 
     def __init__(
         self,
@@ -190,10 +198,10 @@ class Enqueueing:
     async def _outcome(self, queue: JobQueue, draft: JobDraft, answer: Enqueued | PenstockError) -> Outcome:
         if isinstance(answer, PenstockError):
             return answer
-        if answer.new and (draft.delay_ms or draft.run_at_ms is not None):
-            delay_ms = draft.delay_ms or (draft.run_at_ms or 0) - self._clock.wall_ms()
-            if delay_ms > 0:
-                self._expect(delay_ms)
+        if answer.new:
+            due_in_ms = comes_due_in_ms(draft, self._clock)
+            if due_in_ms is not None:
+                self._expect(due_in_ms)
         replayed = not answer.new and not answer.by_unique_key
         return Stored(
             job_id=answer.job_id,
@@ -225,8 +233,6 @@ class Enqueueing:
                 fingerprint=draft.fingerprint,
                 result=result,
                 # Neither longer than the key is remembered, nor than the job is.
-                until_ms=min(
-                    job.enqueued_at_ms + settings.key_ttl_ms, (job.finished_at_ms or 0) + settings.retention_ms
-                ),
+                until_ms=min(job.enqueued_at_ms + settings.key_ttl_ms, (job.finished_at_ms or 0) + job.retention_ms),
             )
         return result

@@ -8,7 +8,8 @@ import msgspec
 
 from penstock.domain.job import TERMINAL, Job, JobEvent, JobState
 from penstock.domain.job_request import check_range
-from penstock.domain.limits import SECOND_MS
+from penstock.engine.jobs.changes import LOOK_MS
+from penstock.engine.jobs.staging import Staging
 from penstock.store.job_port import ALL_EVENTS
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from penstock.domain.operation import JobFilter
     from penstock.engine.jobs.changes import Changes
     from penstock.store.job_port import Events, JobStore
-
-LOOK_MS = SECOND_MS
-"""How often whoever waits for a job looks by themselves: another node's word may be lost."""
 
 EVENTS_PAGE = 100
 
@@ -44,8 +42,16 @@ class News(msgspec.Struct, frozen=True):
 class Looking:
     """The use cases of people who look after jobs. `closing` tells whether the service is about to stop."""
 
-    def __init__(self, store: JobStore, changes: Changes, clock: Clock, limits: JobLimits) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        changes: Changes,
+        clock: Clock,
+        limits: JobLimits,
+        staging: Staging | None = None,
+    ) -> None:
         self._store = store
+        self._staging = staging or Staging(store)
         self._changes = changes
         self._clock = clock
         self._limits = limits
@@ -53,7 +59,7 @@ class Looking:
 
     async def job(self, job_id: str) -> Job:
         """Return a job with its attempts, or raise `JobDoesNotExist`."""
-        return await self._store.job(job_id)
+        return await self._staging.found(job_id, lambda: self._store.job(job_id))
 
     async def jobs(self, wanted: JobFilter, *, before: int | None = None, limit: int = 100) -> JobPage:
         """Return a page of jobs, the newest first. Another one follows only if it has a job."""
@@ -65,16 +71,16 @@ class Looking:
 
     async def cancel(self, job_id: str, *, call: str | None = None) -> Job:
         """Cancel a job; one that runs is asked to stop. The same `call` again changes nothing."""
-        return await self._store.cancel(job_id, call=call)
+        return await self._staging.found(job_id, lambda: self._store.cancel(job_id, call=call))
 
     async def retry(self, job_id: str, *, call: str | None = None) -> Job:
         """Queue a job again that is dead, cancelled or waiting. The same `call` again changes nothing."""
-        return await self._store.retry(job_id, call=call)
+        return await self._staging.found(job_id, lambda: self._store.retry(job_id, call=call))
 
     async def result(self, job_id: str, *, wait_ms: int = 0) -> Job:
         """Return a job once it is finished, or as it is after `wait_ms`."""
         check_range("wait", wait_ms, 0, self._limits.result_wait_ms_max)
-        job = await self._store.job(job_id)
+        job = await self.job(job_id)
         if job.state in TERMINAL or wait_ms == 0:
             return job
         deadline_ms = self._clock.now_ms() + wait_ms
@@ -94,7 +100,9 @@ class Looking:
         One that is not complete may be short, or empty: the next one begins after the page's `after`.
         """
         check_range("limit", limit, 1, self._limits.list_page_max)
-        return await self._store.events(job_id, after=after, limit=limit, wanted=wanted)
+        return await self._staging.found(
+            job_id, lambda: self._store.events(job_id, after=after, limit=limit, wanted=wanted)
+        )
 
     async def follow(self, job_id: str, *, after: int = 0, wanted: EventFilter = ALL_EVENTS) -> AsyncGenerator[News]:
         """Yield a job's events as they come: those that there are, then those that follow, until it is finished.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.domain.errors import PenstockError
-from penstock.domain.job_errors import JobError, JobInvalid
+from penstock.domain.job_errors import JobError, JobInvalid, JobTooLarge
 from penstock.domain.job_request import check_name, check_range, check_size
-from penstock.store.job_port import Complete, Fail, Report, Reported, Snooze
+from penstock.store.job_port import Complete, Fail, Publish, Report, Reported, Snooze
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +60,8 @@ class Reports:
         """Take in reports, each in its own right, all in one transaction."""
         if not 1 <= len(reports) <= self._limits.batch_reports_max:
             raise JobInvalid(f"A batch has 1 to {self._limits.batch_reports_max} reports.", "reports")
+        if sum(len(one.events) for one in reports if isinstance(one, Publish)) > self._limits.batch_events_max:
+            raise JobInvalid(f"A batch publishes at most {self._limits.batch_events_max} events.", "reports")
         answers: dict[int, Reported | JobError] = {}
         sound: dict[int, Report] = {}
         for place, report in enumerate(reports):
@@ -78,14 +80,27 @@ class Reports:
 
     async def publish(self, lease: Lease, event_id: str, kind: str, data: bytes) -> JobEvent:
         """Add an event to the job that runs under a lease. The same id again is the same event."""
+        self._check_event(event_id, kind, data)
+        event = await self._store.publish(lease, event_id, kind, data)
+        self._streams.heard_of_event(lease)
+        return event
+
+    def _check_event(self, event_id: str, kind: str, data: bytes) -> None:
         check_name("kind", kind, self._limits)
         if kind in RESERVED_KINDS or kind.startswith(OWN_KINDS):
             raise JobInvalid(f"Events of the kind {kind!r} are the service's own.", "kind")
         check_name("id", event_id, self._limits)
         check_size("data", len(data), self._limits.event_bytes_max)
-        event = await self._store.publish(lease, event_id, kind, data)
-        self._streams.heard_of_event(lease)
-        return event
+
+    def _check_events(self, report: Publish) -> None:
+        if not report.events:
+            raise JobInvalid("There is no event to publish.", "events")
+        for place, event in enumerate(report.events):
+            try:
+                self._check_event(event.id, event.kind, event.data)
+            except (JobInvalid, JobTooLarge) as error:
+                error.field = f"events[{place}].{error.field}"
+                raise
 
     def _checked(self, report: Report) -> Report:
         if isinstance(report, Complete):
@@ -97,7 +112,9 @@ class Reports:
             check_name("kind", failure.kind, self._limits)
             if failure.retry_after_ms is not None:
                 check_range("retry_after_ms", failure.retry_after_ms, 0, self._limits.delay_ms_max)
-            return Fail(report.lease, cut_failure(failure, self._limits.failure_bytes_max))
+            report = Fail(report.lease, cut_failure(failure, self._limits.failure_bytes_max))
+        elif isinstance(report, Publish):
+            self._check_events(report)
         return report
 
     def _expect_next(self, answers: Sequence[Reported | JobError]) -> None:

@@ -16,7 +16,7 @@ from penstock.domain.repeats import turn_of
 from penstock.domain.worker import Worker, WorkerKind
 from penstock.engine.jobs.bell import Bell
 from penstock.engine.jobs.offering import Wanted
-from penstock.store.job_port import Heartbeat, LeaseState, Release
+from penstock.store.job_port import Heartbeat, LeaseState, Publish, Release
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -47,8 +47,9 @@ class OfferStream:
     """One worker's stream. It has `credit` slots; an offer takes one until it is over, accepted or not.
 
     Once an offer or a lease of it lapses, the stream is *held back*: nothing is offered on it until its worker is
-    heard from. So a worker that hangs keeps a job from others for one offer's time at most. A heartbeat does not show
-    that the worker still takes jobs; after one, a single job is offered at a time until the worker accepts.
+    heard from. So a worker that hangs keeps a job from others for one offer's time at most. A heartbeat or an event
+    does not show that the worker still takes jobs; after one, a single job is offered at a time until the worker
+    accepts.
 
     A stream with a `turn` is opened again under the same one after it broke. It begins with what is left of its offers.
     """
@@ -165,7 +166,7 @@ class OfferStream:
     def heard(self, report: Report, answer: Reported | PenstockError) -> None:
         """Take in a report on one of this stream's leases, and what it led to."""
         lease = report.lease
-        self._note_sign(takes_jobs=not isinstance(report, Heartbeat))
+        self._note_sign(takes_jobs=not isinstance(report, Heartbeat | Publish))
         over = isinstance(answer, LeaseLost | JobDoesNotExist) or (
             not isinstance(answer, PenstockError) and answer.state is not JobState.RUNNING
         )

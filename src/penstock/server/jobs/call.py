@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import JobInvalid
+from penstock.domain.limits import SECOND_MS
 from penstock.domain.repeats import call_key
 from penstock.server.jobs.access import Caller
 from penstock.wire.http import Request, Response
@@ -160,6 +161,18 @@ def whole_number(query: Mapping[str, str], name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         raise JobInvalid(f"{name} is not a whole number.", name)
     return int(text)
+
+
+def seconds(query: Mapping[str, str], name: str) -> int:
+    """Read a number of seconds of a query as milliseconds, 0 if it is absent; raises `JobInvalid`."""
+    text = query.get(name, "0")
+    try:
+        given = float(text)
+    except ValueError:
+        given = -1.0
+    if not 0 <= given <= 1_000_000:
+        raise JobInvalid(f"{name} is not a number of seconds.", name)
+    return round(given * SECOND_MS)
 
 
 def no_blank(query: Mapping[str, str], name: str) -> str | None:

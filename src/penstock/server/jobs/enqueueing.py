@@ -129,7 +129,7 @@ class EnqueueRoutes:
                 request = self._request(call, job, sending.trace, by_header=True)
                 first_try = _is_first_try(call.request.headers)
                 stored = await self._enqueueing.enqueue(job.queue, request, first_try=first_try)
-                sending.became(stored)
+                sending.became(stored, request.correlation_id)
         except JobRefused:
             await self._turning_away.pause(len(call.request.body))
             raise
@@ -155,11 +155,10 @@ class EnqueueRoutes:
         for queue in queues:
             call.caller.need_queue(queue)
         with self._observer.sending(call, queues.pop() if len(queues) == 1 else "", len(jobs)) as sending:
-            outcomes = await self._enqueueing.enqueue_batch(
-                [(job.queue, self._request(call, job, sending.trace, by_header=False)) for job in jobs]
-            )
-            for outcome in outcomes:
-                sending.became(outcome)
+            entries = [(job.queue, self._request(call, job, sending.trace, by_header=False)) for job in jobs]
+            outcomes = await self._enqueueing.enqueue_batch(entries)
+            for (_, request), outcome in zip(entries, outcomes, strict=True):
+                sending.became(outcome, request.correlation_id)
         return outcomes
 
     def _request(self, call: Call, job: NewJob | LooseJob, trace: str | None, *, by_header: bool) -> JobRequest:

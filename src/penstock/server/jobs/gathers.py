@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.domain.job_errors import GatherDoesNotExist
 from penstock.engine.jobs.gathers import GatherJob, GatherRequest
-from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_entry, whole_number
+from penstock.server.jobs.call import Call, Parameter, Route, answer_json, read_entry, seconds, whole_number
 from penstock.server.jobs.enqueueing import batch_entry
 from penstock.wire.jobs import gathers as wire
 from penstock.wire.jobs.answers import BatchEntry, Problem
@@ -62,7 +62,7 @@ class GatherRoutes:
                 method="POST",
                 path="/v1/gathers/{id}/cancel",
                 name="CancelGather",
-                summary="Let the continuation of a gather never run. Its members go on.",
+                summary="Let the continuation of a gather, and what follows it, never run. Its members go on.",
                 handler=self._cancel,
                 answers={200: wire.GatherView},
             ),
@@ -70,9 +70,12 @@ class GatherRoutes:
                 method="GET",
                 path="/v1/gathers/{id}",
                 name="GetGather",
-                summary="Show a gather and how far it is.",
+                summary="Show a gather and how far it is; with `wait`, once it has ended or the wait is over.",
                 handler=self._get,
                 answers={200: wire.GatherView},
+                parameters=(
+                    Parameter("wait", "For how many seconds.", {"type": "number", "minimum": 0, "maximum": 60}),
+                ),
             ),
             Route(
                 method="GET",
@@ -91,18 +94,19 @@ class GatherRoutes:
     async def _open(self, call: Call) -> Response:
         new = call.body(_decode_new)
         filling = _Filling(call, 0, new.jobs)
-        filling.need_queues(new.then)
+        links = new.then.links()
+        filling.need_queues(*links)
         with self._observer.sending(call, filling.queue, len(filling.jobs)) as sending:
             asked = GatherRequest(
                 id=new.id,
-                then=filling.asked_for(new.then, sending.trace),
+                then=tuple(filling.asked_for(link, sending.trace) for link in links),
                 on_error=wire.POLICIES[new.on_error],
                 expires_in_ms=new.expires_in_ms,
             )
             members = filling.members(sending.trace)
             gathered = await self._gathers.open(asked, members, seal=new.seal and filling.whole)
-            for outcome in gathered.outcomes.values():
-                sending.became(outcome)
+            for index, outcome in gathered.outcomes.items():
+                sending.became(outcome, members[index].request.correlation_id)
         headers = [("location", f"/v1/gathers/{gathered.gather.id}")]
         return answer_json(filling.answer(gathered), *headers, status=201 if gathered.created else 200)
 
@@ -114,8 +118,8 @@ class GatherRoutes:
         with self._observer.sending(call, filling.queue, len(filling.jobs)) as sending:
             members = filling.members(sending.trace)
             gathered = await self._gathers.fill(gather, members, seal=more.seal and filling.whole)
-            for outcome in gathered.outcomes.values():
-                sending.became(outcome)
+            for index, outcome in gathered.outcomes.items():
+                sending.became(outcome, members[index].request.correlation_id)
         return answer_json(filling.answer(gathered))
 
     async def _cancel(self, call: Call) -> Response:
@@ -123,7 +127,11 @@ class GatherRoutes:
         return answer_json(wire.gather_view(await self._gathers.cancel(gather.id)))
 
     async def _get(self, call: Call) -> Response:
-        return answer_json(wire.gather_view(await self._visible(call)))
+        wait_ms = seconds(call.query(), "wait")
+        gather = await self._visible(call)
+        return answer_json(
+            wire.gather_view(await self._gathers.wait(gather.id, wait_ms=wait_ms) if wait_ms else gather)
+        )
 
     async def _results(self, call: Call) -> Response:
         gather = await self._visible(call)
@@ -188,7 +196,9 @@ class _Filling:
         """Answer for all jobs, in order."""
         entries = self._problems | {index: batch_entry(outcome) for index, outcome in gathered.outcomes.items()}
         return wire.GatherAnswer(
-            gather=wire.gather_view(gathered.gather), results=[entries[index] for index in self._indexes]
+            gather=wire.gather_view(gathered.gather),
+            results=[entries[index] for index in self._indexes],
+            links=[wire.link_view(link) for link in gathered.links] or msgspec.UNSET,
         )
 
 

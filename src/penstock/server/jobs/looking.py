@@ -9,10 +9,9 @@ import msgspec
 
 from penstock.domain.job import TERMINAL, EventFilter, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobInvalid
-from penstock.domain.limits import SECOND_MS
 from penstock.domain.operation import JobFilter
 from penstock.engine.jobs.looking import EVENTS_PAGE
-from penstock.server.jobs.call import Call, Parameter, Route, Streamed, answer_json, no_blank, whole_number
+from penstock.server.jobs.call import Call, Parameter, Route, Streamed, answer_json, no_blank, seconds, whole_number
 from penstock.server.jobs.streaming import SERVER_SENT_EVENTS, event_stream
 from penstock.wire.http import Response
 from penstock.wire.jobs import shapes
@@ -170,7 +169,7 @@ class LookRoutes:
         return answer_json(job_view(await self._visible(call)))
 
     async def _result(self, call: Call) -> Response:
-        wait_ms = _seconds(call.query(), "wait")
+        wait_ms = seconds(call.query(), "wait")
         await self._visible(call)
         job = await self._looking.result(call.path["id"], wait_ms=wait_ms)
         return answer_json(result_view(job), status=200 if job.state in TERMINAL else 202)
@@ -264,14 +263,3 @@ def _boolean(query: Mapping[str, str], name: str, *, default: bool) -> bool:
     if text not in ("true", "false"):
         raise JobInvalid(f"{name} is true or false.", name)
     return text == "true"
-
-
-def _seconds(query: Mapping[str, str], name: str) -> int:
-    text = query.get(name, "0")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 1_000_000:
-        raise JobInvalid(f"{name} is not a number of seconds.", name)
-    return round(seconds * SECOND_MS)

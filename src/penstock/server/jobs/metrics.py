@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.engine.jobs.jobs import Jobs
     from penstock.engine.jobs.streams import Streams
     from penstock.server.jobs.counters import JobCounters
+    from penstock.store.job_port import StagedCounts
 
 QUEUES_LABELLED_MAX = 100
 QUEUES_COUNTED_MAX = 1_000
@@ -38,6 +39,7 @@ _PLAIN: dict[str, tuple[str, str]] = {
     "penstock_jobs_released": ("Attempts that workers gave back.", Move.RELEASE),
     "penstock_jobs_snoozed": ("Attempts that workers put off.", Move.SNOOZE),
     "penstock_jobs_cancelled": ("Jobs that were cancelled.", Move.CANCEL),
+    "penstock_jobs_expired": ("Jobs that expired before they started.", Move.EXPIRE),
 }
 """By name: what is counted in one number."""
 
@@ -92,12 +94,14 @@ class JobMetrics:
     async def families(self) -> list[Metric]:
         """Make all families."""
         held, uncounted = await self._held()
+        staged = await self._jobs.staging.counts()
         steps = self._jobs.steps()
         return [
             *_steps(steps),
             *_turned_away(self._counters),
             *_requests(self._counters),
             *_queues(held, uncounted),
+            *_staged(staged),
             *_streams(self._jobs.streams),
             GaugeMetricFamily("penstock_job_polls_waiting", "Workers that wait for a job.", self._jobs.long_polls),
         ]
@@ -130,6 +134,16 @@ def _steps(steps: Mapping[str, int]) -> Iterator[Metric]:
         family = CounterMetricFamily(name, text, labels=[label])
         for value, step in values.items():
             family.add_metric([value], steps.get(step, 0))
+        yield family
+
+
+def _staged(counts: StagedCounts | None) -> Iterator[Metric]:
+    if counts is not None:
+        family = GaugeMetricFamily(
+            "penstock_jobs_staged", "Jobs of users' transactions that are not enqueued.", labels=["state"]
+        )
+        family.add_metric(["waiting"], counts.waiting)
+        family.add_metric(["refused"], counts.refused)
         yield family
 
 

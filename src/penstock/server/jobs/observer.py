@@ -11,7 +11,7 @@ from penstock.domain.job_errors import JobDoesNotExist
 from penstock.server.jobs.correlation import TRACEPARENT
 from penstock.server.jobs.counters import JobCounters
 from penstock.server.jobs.origins import Origin, Origins
-from penstock.store.job_port import Fail, Heartbeat
+from penstock.store.job_port import Fail, Heartbeat, Publish
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,14 +63,14 @@ class Observer:
     def reporting(self, call: Call, reports: Sequence[Report]) -> Reporting:
         """Begin to watch reports of a worker; used with `with`."""
         tracing = self._tracing
-        # Heartbeats are too many, and tell nothing.
+        # Heartbeats are too many and say nothing; events end no attempt.
         spans = (
             {}
             if tracing is None
             else {
                 place: tracing.settle(call.request.headers, report)
                 for place, report in enumerate(reports)
-                if not isinstance(report, Heartbeat)
+                if not isinstance(report, Heartbeat | Publish)
             }
         )
         return Reporting(self, call, reports, tracing, spans)
@@ -127,8 +127,8 @@ class Sending:
     def __enter__(self) -> Self:
         return self
 
-    def became(self, outcome: Stored | PenstockError) -> None:
-        """Take in what became of one job."""
+    def became(self, outcome: Stored | PenstockError, correlation_id: str = "") -> None:
+        """Take in what became of one job, which may have a correlation id of its own."""
         self._counters.count_enqueued(outcome)
         if isinstance(outcome, PenstockError):
             return
@@ -136,7 +136,8 @@ class Sending:
         if self._span is not None:
             self._span.add_event("stored", {"messaging.message.id": outcome.job_id, "penstock.new": new})
         if _log.isEnabledFor(logging.DEBUG):
-            told = {"correlation_id": self._call.correlation_id, "job_id": outcome.job_id, "queue": outcome.queue}
+            correlation_id = correlation_id or self._call.correlation_id
+            told = {"correlation_id": correlation_id, "job_id": outcome.job_id, "queue": outcome.queue}
             _log.debug("job enqueued" if new else "job found", extra={**told, "state": outcome.state.label})
 
     def __exit__(

@@ -10,7 +10,18 @@ from penstock.domain.errors import PenstockError
 from penstock.domain.job_errors import JobError, JobInvalid
 from penstock.server.jobs.call import Batch, Call, Parameter, Route, Streamed, answer_json
 from penstock.server.jobs.streaming import NDJSON, offer_lines
-from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release, Report, Reported, Snooze
+from penstock.store.job_port import (
+    Accept,
+    Complete,
+    Fail,
+    Heartbeat,
+    NewEvent,
+    Publish,
+    Release,
+    Report,
+    Reported,
+    Snooze,
+)
 from penstock.wire.jobs import shapes
 from penstock.wire.jobs.answers import (
     CreditView,
@@ -201,7 +212,7 @@ class WorkRoutes:
                 entries[place] = ReportEntry(status=report.status, problem=report)
                 continue
             try:
-                reports[place] = _report(report, self._tokens.decode(report.token))
+                reports[place] = self._read_report(report)
             except JobError as error:
                 entries[place] = _refused(error)
         answers = await self._report(call, list(reports.values())) if reports else []
@@ -211,6 +222,14 @@ class WorkRoutes:
             else:
                 entries[place] = ReportEntry(status=200, report=self._told(answer))
         return answer_json(ReportsAnswer(results=[entries[place] for place in range(len(given))]))
+
+    def _read_report(self, report: shapes.AnyReport) -> Report:
+        lease = self._tokens.decode(report.token)
+        if isinstance(report, shapes.PublishReport):
+            ids = self._ids
+            events = (NewEvent(one.id or ids.new_id(), one.kind, bytes(one.data)) for one in report.events)
+            return Publish(lease, tuple(events))
+        return _state_report(report, lease)
 
     async def _report(self, call: Call, reports: list[Report]) -> list[Reported | JobError]:
         with self._observer.reporting(call, reports) as reporting:
@@ -245,7 +264,7 @@ def _key(call: Call, wanted: shapes.Dequeue) -> str | None:
     return call.key(wanted.request_id, "dequeue", wanted.worker)
 
 
-def _report(report: shapes.AnyReport, lease: Lease) -> Report:
+def _state_report(report: shapes.StateReport, lease: Lease) -> Report:
     match report:
         case shapes.AcceptReport():
             return Accept(lease)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.domain.job import TRANSITIONS, AttemptOutcome, Failure, JobState, Move
+from penstock.domain.job import EXPIRED, TRANSITIONS, AttemptOutcome, Failure, JobState, Move
 from penstock.domain.retry import backoff_ms
 from penstock.store.job_port import FAILED_FOR_NOW, FAILED_PERMANENTLY, TIMED_OUT, Reported
 from penstock.store.jobs.breakers import Breakers
@@ -55,6 +55,7 @@ class Changes:
         self._ended: list[Sequence[object]] = []
         self._results: list[Sequence[object]] = []
         self._failures: list[Sequence[object]] = []
+        self._forgotten_expiries: list[Sequence[object]] = []
         self._events: list[EventRow] = []
         self._breakers = Breakers()
         self.answers: dict[tuple[int, int], Answered] = {}
@@ -76,6 +77,11 @@ class Changes:
         assert job.state is JobState.RUNNING
         assert job.times_out_at is not None
         job.due_at = min(self._tx.now_ms + job.settings.lease_ms, job.times_out_at)
+        self._jobs[job.position] = job
+
+    def publish(self, job: JobRecord, event_id: str, kind: str, data: bytes) -> None:
+        """The worker publishes an event."""
+        self._events.append(note_event(self._tx, job, kind, data, event_id))
         self._jobs[job.position] = job
 
     def complete(self, job: JobRecord, result: bytes) -> None:
@@ -134,6 +140,17 @@ class Changes:
         self._move(job, Move.COME_DUE)
         self._line_up(job)
         self._queue(job)
+
+    def expire(self, job: JobRecord) -> None:
+        """It has not started, and it is too late for that."""
+        if job.state is JobState.OFFERED:
+            self._refund(job)
+        assert job.expires_at is not None
+        within_ms = job.expires_at - job.enqueued_at
+        self._note_failure(job, Failure(kind=EXPIRED, message=f"The job did not start within {within_ms} ms."))
+        self._move(job, Move.EXPIRE)
+        self._finish(job)
+        self._tell(job, "job.cancelled", {"reason": "expired"})
 
     def unpark(self, job: JobRecord) -> None:
         """Its breaker may let it pass."""
@@ -195,11 +212,12 @@ class Changes:
         self._tell(job, "job.cancelled", data, event_id)
 
     def retry(self, job: JobRecord, event_id: str | None = None) -> None:
-        """Queue it again: with fresh budgets if it was finished. Its lane is locked."""
+        """Queue it again: with fresh budgets, and for as long as it takes, if it was finished. Its lane is locked."""
         if job.finished_at is not None:
             self._note_end(job, undone=True)
             job.finished_at = None
             job.failures = job.losses = job.cancel_requested = 0
+            self._forget_expiry(job)
             if job.lane_id is not None:
                 self._lanes[job.lane_id].expect()
                 self._reorder(job)
@@ -232,7 +250,9 @@ class Changes:
         lease_ms = None
         if job.state is JobState.RUNNING and job.due_at is not None:
             lease_ms = job.due_at - self._tx.now_ms
-        return Reported(job.state, job.due_at, bool(job.cancel_requested), job.attempts, lease_ms)
+        # A job that is queued is due, and has an instant only if it expires.
+        until_ms = None if job.state is JobState.QUEUED else job.due_at
+        return Reported(job.state, until_ms, bool(job.cancel_requested), job.attempts, lease_ms)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -245,6 +265,7 @@ class Changes:
             ("end_attempt", self._ended),
             ("save_result", self._results),
             ("save_failure", self._failures),
+            ("forget_expiry", self._forgotten_expiries),
             ("insert_event", self._events),
         ):
             if rows:
@@ -265,7 +286,7 @@ class Changes:
 
     def _queue(self, job: JobRecord) -> None:
         """It is due: it may be offered, if it has its place, or else waits for one."""
-        job.due_at = job.times_out_at = None
+        job.due_at, job.times_out_at = job.expiry, None
         job.worker = ""
         if job.lane_id is None or job.in_lane:
             job.ready = READY
@@ -344,6 +365,17 @@ class Changes:
         self._finish(job)
         self._tell(job, "job.cancelled")
         self._end_attempt(job, AttemptOutcome.CANCELLED, verb, failure)
+
+    def _forget_expiry(self, job: JobRecord) -> None:
+        """Somebody wants it to run after all."""
+        if job.expires_at is None:
+            return
+        job.expires_at = None
+        self._forgotten_expiries.append((job.position,))
+        if job.failure_kind == EXPIRED:
+            # Cancelled once more, it must not look expired.
+            job.failure_kind = None
+            self._failures.append((job.position, None))
 
     def _note_failure(self, job: JobRecord, failure: Failure) -> None:
         job.failure_kind = failure.kind

@@ -1,4 +1,4 @@
-"""What has come due: delays and backoffs, offers, leases and timeouts."""
+"""What has come due: delays and backoffs, offers, leases, timeouts and expiries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ Due = tuple[int, int | None]
 
 
 def lapse(changes: Changes, job: JobRecord, now_ms: int) -> None:
-    """Give effect to what has come due for a job."""
+    """Give effect to what has come due for a job that is not finished."""
+    if job.has_expired(now_ms):
+        # Whatever else has come due. An offer of a job with a start rate may still be open.
+        changes.expire(job)
+        return
     if job.due_at is None or job.due_at > now_ms:
         return
     if job.state is JobState.OFFERED:

@@ -44,9 +44,12 @@ COMPARED_AT_ONCE = 16
 _PURGED = 0
 """What `survey` tells instead of a state."""
 
-_NewRow = tuple[str, str, str, int, int, int, int | None, int | None, int, str | None, int, str | None]
+_NewRow = tuple[
+    *tuple[str, str, str, int, int, int, int | None, int | None, int, str | None, int, str | None],
+    *tuple[int | None, int | None],
+]
 """What `insert_jobs` takes of a job: id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key,
-rank, gate.
+rank, gate, expires_at, retention_ms.
 """
 
 
@@ -60,6 +63,8 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     job_id: str
     state: JobState | None
     fingerprint: bytes = b""
+    expires_at_ms: int | None = None
+    """When it expires, if it has not started."""
 
 
 Written = dict[str, str | None]
@@ -135,6 +140,8 @@ class _Intake:
         # Buckets, then lanes, then jobs: in this order all who enqueue lock them, whether they replace or not.
         buckets = yield from self._lock_buckets(left)
         yield from self._lock_replaceable(left)
+        # What expired, and what an earlier stretch of the same call did, is counted, but not yet written.
+        self._room -= sum(self._tx.counted.get((self._queue.id, int(state)), 0) for state in WAITING)
         self._judge(buckets)
         if self._keys:
             yield from self._take_keys()
@@ -157,8 +164,7 @@ class _Intake:
         depth = yield from self._find_ids(self._drafts)
         if depth is None:
             raise JobQueueDoesNotExist(f"There is no job queue {self._queue.name!r} any more.")
-        # What an earlier stretch of the same call did is counted, but not yet written.
-        self._room -= depth + sum(self._tx.counted.get((self._queue.id, int(state)), 0) for state in WAITING)
+        self._room -= depth
         left = [draft for draft in self._drafts if draft.id not in self._there]
         keys = {draft.idempotency_key for draft in left if draft.idempotency_key is not None}
         if keys:
@@ -173,9 +179,13 @@ class _Intake:
         return (yield from lock_buckets(self._tx, self._queue.id, settings, [draft.tenant for draft in drafts]))
 
     def _lock_replaceable(self, drafts: list[JobDraft]) -> Script[None]:
-        """Lock the jobs that drafts are to replace, and see again where they are."""
+        """Lock the jobs that drafts are to replace, and those that have expired, and see again where they are."""
         wanted = {_unique_key(draft) for draft in drafts if draft.on_duplicate is OnDuplicate.REPLACE}
-        found = {key: holder.job_id for key, holder in self._by_unique_key.items() if key in wanted}
+        found = {
+            key: holder.job_id
+            for key, holder in self._by_unique_key.items()
+            if key in wanted or (holder.expires_at_ms is not None and holder.expires_at_ms <= self._tx.now_ms)
+        }
         lanes = self._wanted_lanes(drafts) if found else []
         if lanes:
             # All lanes at once: the jobs that make way are in some, the new ones may be in others.
@@ -232,7 +242,10 @@ class _Intake:
         """Find the unfinished jobs that have the unique keys of these drafts."""
         keys = {key for draft in drafts if (key := _unique_key(draft)) is not None}
         rows = (yield "unique_jobs", (self._queue.id, listed(keys))) if keys else []
-        return {(tenant, key): Holder(job_id, JobState(state)) for tenant, key, job_id, state in rows}
+        return {
+            (tenant, key): Holder(job_id, JobState(state), expires_at_ms=expires_at_ms)
+            for tenant, key, job_id, state, expires_at_ms in rows
+        }
 
     def _judge(self, buckets: Buckets) -> None:
         for place, draft in enumerate(self._drafts):
@@ -402,6 +415,11 @@ class _Intake:
         else:
             due_at_ms = draft.run_at_ms + self._tx.ahead_ms
         due = due_at_ms <= now_ms
+        expires_at_ms = None if draft.expires_in_ms is None else now_ms + draft.expires_in_ms
+        next_at_ms = expires_at_ms
+        if not due:
+            # Its instant was compared with a node's clock, which may differ from the store's.
+            next_at_ms = due_at_ms if expires_at_ms is None else min(due_at_ms, expires_at_ms)
         lane = self._record(draft, lanes)
         in_lane = False
         if lane is not None:
@@ -422,12 +440,15 @@ class _Intake:
             draft.priority,
             int(JobState.QUEUED if due else JobState.SCHEDULED),
             ready,
-            None if due else due_at_ms,
+            next_at_ms,
             None if lane is None else lane.id,
             int(in_lane),
             draft.unique_key,
             rank_of(draft.priority, now_ms, self._queue.settings),
             gate,
+            expires_at_ms,
+            # Who repeats a call whose answer was lost has to find the job that it was about.
+            None if draft.retention_ms is None else max(draft.retention_ms, REPEAT_WINDOW_MS),
         )
 
     def _resolve(self, missing: list[JobDraft]) -> Script[None]:

@@ -117,7 +117,7 @@ def open_gates(
                 gate.own_interval_us, gate.own_burst = interval_us_of(rate.per_second), rate.burst
         room = min(gate.tokens, count) if gate.has_rate else 0
         if room:
-            passed = yield "pass_gate", (queue_id, gate.name, room, listed(tasks))
+            passed = yield "pass_gate", (queue_id, gate.name, room, listed(tasks), tx.now_ms)
             gate.passed = {position for (position,) in passed}
         gate.full = gate.has_rate and len(gate.passed) == room
     return gates

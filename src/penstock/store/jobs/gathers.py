@@ -12,7 +12,9 @@ from penstock.domain.gather import (
     Gather,
     GatherState,
     MemberResult,
+    NewLink,
     complete,
+    id_after,
 )
 from penstock.domain.job import JobDraft, JobState
 from penstock.domain.job_errors import (
@@ -66,7 +68,7 @@ def open_gather(
 ) -> Script[Filled]:
     """Open a gather, or find the one of this id, and add its first members."""
     yield "take_turns_filling", (new.id,)
-    yield from _keep_queues([new.queue, *(one.queue for one in members)])
+    yield from _keep_queues([new.queue, *(link.queue for link in new.chain), *(one.queue for one in members)])
     known = yield "gather_by_id", (new.id,)
     if known:
         if known[0][1] != new.draft.tenant or bytes(known[0][-1]) != new.fingerprint:
@@ -78,12 +80,24 @@ def open_gather(
 
 
 def _insert(tx: Tx, new: NewGather) -> Script[None]:
-    draft = new.draft
-    if (yield "jobs_among", (listed([draft.id]),)):
-        raise JobExists(f"There is a job {draft.id} already.")
+    """Insert a gather, and those that follow it in a chain: so their queues are kept, and they can be looked at."""
+    for (job_id,) in (yield "jobs_among", (listed([new.draft.id, *(link.draft.id for link in new.chain)]),)):
+        raise JobExists(f"There is a job {job_id} already.")
+    if new.chain:
+        for (gather_id,) in (yield "gathers_among", (listed([link.gather_id for link in new.chain]),)):
+            raise GatherExists(f"There is another gather {gather_id!r} already.")
     instants = (tx.now_ms, tx.now_ms + new.expires_in_ms)
-    continuation = (new.queue.id, new.queue.name, draft.task, _encode(draft))
-    yield "insert_gather", (new.id, draft.tenant, int(new.on_error), *continuation, new.fingerprint, *instants)
+    rows: list[Sequence[object]] = []
+    first = NewLink(new.id, new.queue, new.draft)
+    # No request opens one that follows, so no fingerprint is theirs.
+    for link, state, fingerprint in (
+        (first, GatherState.OPEN, new.fingerprint),
+        *((link, GatherState.PENDING, b"") for link in new.chain),
+    ):
+        continuation = (link.queue.id, link.queue.name, link.draft.task, _encode(link.draft))
+        policy = (int(state), int(new.on_error))
+        rows.append((link.gather_id, new.draft.tenant, *policy, *continuation, fingerprint, *instants))
+    yield "insert_gather", rows
 
 
 def fill_gather(
@@ -244,11 +258,17 @@ def _is_complete(standing: _Standing, now_ms: int) -> bool:
 
 
 def _continue(tx: Tx, around: Surroundings, gather_id: str) -> Script[None]:
-    """Enqueue the continuation. The gather's row is ours until the commit, and it is done then: so nobody else does."""
+    """Enqueue the continuation. The gather's row is ours until the commit, and it is done then: so nobody else does.
+
+    In a chain, the gather that follows gets its member and begins to wait.
+    """
     yield "wait_briefly", ()
     [(queue_id, draft_column)] = yield "continuation_of", (gather_id,)
     [queue_row] = yield "queue_numbered", (queue_id,)
     draft = _decode_draft(draft_column)
+    if draft.member is not None and not (yield "begin_pending", (draft.member.gather_id,)):
+        # The gather that was to follow was cancelled, and removed long after that.
+        draft = msgspec.structs.replace(draft, member=None)
     while True:
         yield from enqueue(tx, around, queues.queue_of(queue_row), [draft], bounded=False)
         rows = yield "job_by_id", (draft.id,)
@@ -257,11 +277,18 @@ def _continue(tx: Tx, around: Surroundings, gather_id: str) -> Script[None]:
         # The id is that of another job, or of one that was purged lately.
         draft = msgspec.structs.replace(draft, id=around.ids.new_id())
     yield "continue_gather", (gather_id, draft.id, tx.now_ms)
+    tx.changed.add(gather_id)
 
 
 def cancel_gather(tx: Tx, gather_id: str) -> Script[Gather]:
-    """Let the continuation never run."""
-    yield "cancel_gather", (gather_id, tx.now_ms, tx.now_ms + MEMBERS_KEPT_MS)
+    """Let the continuation never run, nor what follows it in a chain."""
+    instants = (tx.now_ms, tx.now_ms + MEMBERS_KEPT_MS)
+    yield "cancel_gather", (gather_id, *instants)
+    tx.changed.add(gather_id)
+    follows = id_after(gather_id)
+    while (yield "cancel_pending", (follows, *instants)):
+        tx.changed.add(follows)
+        follows = id_after(follows)
     gather = yield from find(tx, gather_id)
     if gather.state is not GatherState.CANCELLED:
         raise JobStateConflict(f"Gather {gather_id} is {gather.state.label} already.")

@@ -70,7 +70,7 @@ def unique_key_taken(job: JobRecord) -> Script[bool]:
         return False
     rows = yield "unique_jobs", (job.queue_id, listed([(job.tenant, job.unique_key)]))
     # If it was finished in this transaction only, its own row still has the key, so that nobody else can.
-    return any(job_id != job.id for _, _, job_id, _ in rows)
+    return any(job_id != job.id for _, _, job_id, _, _ in rows)
 
 
 def reopen_lane(changes: Changes, job: JobRecord) -> Script[None]:
@@ -87,7 +87,7 @@ def _load_one(tx: Tx, around: Surroundings, job_id: str) -> Script[tuple[Changes
     if job_id not in jobs:
         raise JobDoesNotExist(job_id)
     job = jobs[job_id]
-    if job.state in IN_FLIGHT:
+    if job.state in IN_FLIGHT or (job.state not in TERMINAL and job.has_expired(tx.now_ms)):
         lapse(changes, job, tx.now_ms)
     return changes, job
 

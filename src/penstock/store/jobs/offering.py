@@ -73,7 +73,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     offers: list[Offer] = []
     if turn.taken:
         rows = yield "taken_before", (listed(turn.taken), turn.number, tx.now_ms)
-        offers = [offer_of(row[:-1], queue.name, queue.settings, row[-1], tx.now_ms) for row in rows]
+        offers = [offer_of(row, queue.name, queue.settings, tx.now_ms) for row in rows]
     looked = yield from _look(tx, around, turn)
     rows, next_at_ms = yield from _past_breakers(tx, turn, looked.tenants, turn.count - len(offers))
     gates_at_ms = yield from settle_gates(queue.id, looked.gates, {row[0] for row in rows}, accept_by_ms)
@@ -85,7 +85,7 @@ def offer(tx: Tx, around: Surroundings, turn: Turn) -> Script[Offers]:
     tx.count(queue.id, JobState.OFFERED, len(rows))
     if rows:
         tx.note(Move.OFFER, len(rows))
-    offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms, tx.now_ms) for row in rows]
+    offers += [offer_of(row[:-1], queue.name, queue.settings, tx.now_ms) for row in rows]
     # Of several callers together some may get none, even if others do: what comes next is for them.
     instants = gates_at_ms + [at_ms for at_ms in (next_at_ms, looked.next_at_ms) if at_ms is not None]
     if turn.missed:
@@ -118,7 +118,7 @@ def offer_again(tx: Tx, around: Surroundings, queues: Sequence[JobQueue], turn: 
         for gate, until_ms in sorted(charges):
             yield "prolong_charge", (queue.id, gate, until_ms, accept_by_ms)
         rows.sort(key=_urgency)
-        offers += [offer_of(row[:-1], queue.name, queue.settings, accept_by_ms, tx.now_ms) for row in rows]
+        offers += [offer_of(row[:-1], queue.name, queue.settings, tx.now_ms) for row in rows]
     return offers
 
 
@@ -234,7 +234,7 @@ def _take_in_turn(tx: Tx, turn: Turn, tenants: list[str], count: int) -> Script[
         ahead: list[str] = []
         for place, tenant in enumerate(served):
             wanted = share + (place < extra)
-            arguments = (turn.queue.id, tenant, wanted, due_at_ms, turn.worker, turn.number)
+            arguments = (turn.queue.id, tenant, wanted, due_at_ms, turn.worker, turn.number, tx.now_ms)
             if turn.tasks:
                 rows = yield "take_of_tasks", (*arguments, listed(turn.tasks))
             else:

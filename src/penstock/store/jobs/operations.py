@@ -225,7 +225,7 @@ def _requeue(changes: Changes, running: _Running, jobs: list[JobRecord]) -> Scri
     taken: set[tuple[str, str | None]] = set()
     if keys:
         rows = yield "unique_jobs", (running.queue_id, listed(keys))
-        taken = {(tenant, unique_key) for tenant, unique_key, _, _ in rows}
+        taken = {(tenant, unique_key) for tenant, unique_key, *_ in rows}
     requeued = []
     for job in jobs:
         if job.unique_key is not None:

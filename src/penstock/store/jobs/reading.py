@@ -78,12 +78,14 @@ def lease_statuses(tx: Tx, leases: Sequence[Lease]) -> Script[list[LeaseStatus]]
 
 
 def _lease_status(row: Row, fence: int, now_ms: int) -> LeaseStatus:
-    state, job_fence, due_at_ms, times_out_at_ms, finished_at_ms, outcome, answered = row
+    state, job_fence, due_at_ms, times_out_at_ms, finished_at_ms, outcome, answered, expires_at_ms = row
     if outcome is None:
         # Never accepted.
         if state == JobState.OFFERED and job_fence == fence and due_at_ms > now_ms:
             return LeaseStatus(LeaseState.OFFERED, due_at_ms, due_at_ms - now_ms)
-        return LeaseStatus(LeaseState.LAPSED if finished_at_ms is None or job_fence != fence else LeaseState.OVER)
+        # That its job expired is not its worker's fault, whether anybody has given effect to it or not.
+        ended = finished_at_ms is not None or (expires_at_ms is not None and expires_at_ms <= now_ms)
+        return LeaseStatus(LeaseState.OVER if ended and job_fence == fence else LeaseState.LAPSED)
     if outcome == AttemptOutcome.RUNNING:
         if due_at_ms > now_ms:
             return LeaseStatus(LeaseState.RUNNING, due_at_ms, due_at_ms - now_ms)

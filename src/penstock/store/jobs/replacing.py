@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.domain.job import WAITING, OnDuplicate
+from penstock.domain.job import TERMINAL, WAITING, OnDuplicate
 from penstock.store.jobs.changes import load
 
 if TYPE_CHECKING:
@@ -43,8 +43,17 @@ class Replaceable:
 
 
 def lock_replaceable(tx: Tx, around: Surroundings, job_ids: Sequence[str]) -> Script[Replaceable]:
-    """Lock jobs that new ones may replace."""
-    return Replaceable(*(yield from load(tx, around, job_ids))) if job_ids else Replaceable()
+    """Lock jobs that new ones may replace. Those that have expired by now are cancelled."""
+    if not job_ids:
+        return Replaceable()
+    changes, jobs = yield from load(tx, around, job_ids)
+    expired = [job for job in jobs.values() if job.state not in TERMINAL and job.has_expired(tx.now_ms)]
+    if expired:
+        for job in expired:
+            changes.expire(job)
+        yield from changes.save()
+        changes, jobs = yield from load(tx, around, job_ids)
+    return Replaceable(changes, jobs)
 
 
 def stretches(drafts: Sequence[JobDraft]) -> list[list[JobDraft]]:

@@ -8,9 +8,10 @@ import msgspec
 
 from penstock.domain.job import JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobError, JobStateConflict, LeaseLost
-from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Release, Reported, Snooze
+from penstock.store.job_port import Accept, Complete, Fail, Heartbeat, Publish, Release, Reported, Snooze
 from penstock.store.jobs.changes import Answered, Changes, load
 from penstock.store.jobs.due import lapse
+from penstock.store.jobs.publishing import find_published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ _decode_answer = msgspec.msgpack.Decoder(Answered).decode
 def report(tx: Tx, around: Surroundings, reports: Sequence[Report]) -> Script[list[Reported | JobError]]:
     """Judge each report, in order, and write what came of all of them."""
     changes, jobs = yield from load(tx, around, list({one.lease.job_id: None for one in reports}))
+    publishing = yield from find_published(changes, jobs, [one for one in reports if isinstance(one, Publish)])
     answers: list[Reported | JobError] = []
     for one in reports:
         job = jobs.get(one.lease.job_id)
@@ -35,7 +37,10 @@ def report(tx: Tx, around: Surroundings, reports: Sequence[Report]) -> Script[li
             continue
         if job.state in (JobState.OFFERED, JobState.RUNNING):
             lapse(changes, job, tx.now_ms)
-        if holds(job, one.lease):
+        held = holds(job, one.lease)
+        if isinstance(one, Publish):
+            answers.append(publishing.publish(job, one, held=held))
+        elif held:
             answers.append(_take_in(changes, job, one))
         else:
             answers.append((yield from _answer_again(changes, job, one)))

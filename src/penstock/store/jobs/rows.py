@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.domain.job import (
+    TERMINAL,
     Attempt,
     AttemptOutcome,
     Failure,
@@ -60,6 +61,7 @@ class JobRecord:
         "due_at",
         "enqueued_at",
         "events",
+        "expires_at",
         "failure_kind",
         "failures",
         "fence",
@@ -75,6 +77,7 @@ class JobRecord:
         "queue_id",
         "rank",
         "ready",
+        "retention_ms",
         "settings",
         "state",
         "task",
@@ -106,6 +109,9 @@ class JobRecord:
     worker: str
     enqueued_at: int
     finished_at: int | None
+    expires_at: int | None
+    """Only a job that has never started expires."""
+    retention_ms: int | None
     queue: str
 
     def __init__(self, row: Row) -> None:
@@ -133,6 +139,8 @@ class JobRecord:
             self.worker,
             self.enqueued_at,
             self.finished_at,
+            self.expires_at,
+            self.retention_ms,
             options,
             self.queue,
             settings,
@@ -154,6 +162,15 @@ class JobRecord:
         return self.options.timeout_ms or self.settings.timeout_ms
 
     @property
+    def expiry(self) -> int | None:
+        """When it expires; None if it does not, or has started."""
+        return None if self.attempts else self.expires_at
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether it had to start before now, and has not."""
+        return self.expires_at is not None and self.expires_at <= now_ms and not self.attempts
+
+    @property
     def ordered(self) -> bool:
         """Whether it belongs to a lane that keeps its order."""
         return self.options.lane is not None and self.options.lane.ordered
@@ -164,7 +181,7 @@ def rank_of(priority: int, due_at_ms: int, settings: JobQueueSettings) -> int:
     return due_at_ms - priority * settings.aging_ms
 
 
-RECORD_COLUMNS = 26
+RECORD_COLUMNS = 28
 """How many columns a record has; a whole job has three more: payload, result and failure."""
 
 
@@ -198,6 +215,8 @@ def job_of(row: Row, history: tuple[Attempt, ...] = ()) -> Job:
         worker=record.worker,
         trace=record.options.trace,
         correlation_id=record.options.correlation_id,
+        retention_ms=record.settings.retention_ms if record.retention_ms is None else record.retention_ms,
+        expires_at_ms=None if record.state in TERMINAL else record.expiry,
         start_rate=record.options.start_rate,
         result=result,
         failure=None if failure is None else decode_failure(failure),
@@ -224,8 +243,8 @@ def attempt_of(row: Row) -> Attempt:
     )
 
 
-def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int, now_ms: int) -> Offer:
-    """Make an offer of what the statement `take` returns."""
+def offer_of(row: Row, queue: str, settings: JobQueueSettings, now_ms: int) -> Offer:
+    """Make an offer of what the statement `taken_before` returns, and `take` before its last column."""
     (
         _,
         job_id,
@@ -240,6 +259,7 @@ def offer_of(row: Row, queue: str, settings: JobQueueSettings, accept_by_ms: int
         _,
         payload,
         options_column,
+        accept_by_ms,
     ) = row
     options = decode_options(options_column)
     timeout_ms = options.timeout_ms or settings.timeout_ms

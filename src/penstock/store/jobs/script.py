@@ -70,7 +70,7 @@ class Tx:
         self.ready: dict[int, int] = {}
         """By queue id, how many jobs may have become offerable."""
         self.changed: set[str] = set()
-        """Jobs that have new events or are finished."""
+        """Jobs that have new events or are finished, and gathers that have ended."""
         self.counted: dict[tuple[int, int], int] = {}
         self.gates: set[tuple[int, str]] = set()
         """Queues and gates of theirs at which jobs have begun to wait."""

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from penstock.domain.job_errors import JobStateConflict
 from penstock.domain.job_limits import JobLimits
-from penstock.store.job_port import ALL_EVENTS, Complete, Offers, Release
+from penstock.store.job_port import ALL_EVENTS, Complete, Offers, Publish, Release, StagedCounts, Taken
 from penstock.store.jobs import (
     due,
     enqueueing,
@@ -43,7 +43,17 @@ if TYPE_CHECKING:
     from penstock.domain.operation import JobFilter, Operation, OperationKind
     from penstock.domain.schedule import Schedule
     from penstock.domain.worker import Worker
-    from penstock.store.job_port import DeadGroup, Enqueued, Events, Filled, LeaseStatus, MemberPage, Report, Reported
+    from penstock.store.job_port import (
+        DeadGroup,
+        Enqueued,
+        Events,
+        Filled,
+        LeaseStatus,
+        MemberPage,
+        ReadStaged,
+        Report,
+        Reported,
+    )
     from penstock.store.jobs.running import Body, Runner
     from penstock.store.jobs.script import Answer
 
@@ -53,6 +63,9 @@ QUEUE_CACHED_S = 1.0
 """How long a queue's settings are taken as they were."""
 
 QUEUES_CACHED_MAX = 10_000
+
+EVENT_BYTES = 1_024
+"""What a published event counts for besides its data, so that not too many go into one transaction."""
 
 _NEVER_MS = 2**63
 
@@ -87,7 +100,7 @@ class ScriptedJobs:
 
     def limited(self, limits: JobLimits) -> ScriptedJobs:
         """The same jobs, under other limits. They are closed with these."""
-        copy = ScriptedJobs(self._runner, ids=self._around.ids, limits=limits, chance=self._around.chance)
+        copy = type(self)(self._runner, ids=self._around.ids, limits=limits, chance=self._around.chance)
         self._copies.add(copy)
         return copy
 
@@ -394,6 +407,24 @@ class ScriptedJobs:
         wanted = workers.Page(after, limit, queue)
         return await self._run("workers", partial(workers.page, around=self._around, wanted=wanted))
 
+    # -- staged jobs: a store that users' transactions can reach does more -------------------------
+
+    @property
+    def stages(self) -> bool:
+        return False
+
+    def listen_staged(self, staged: Callable[[], None]) -> None:
+        pass
+
+    async def take_staged(self, read: ReadStaged, *, queue: str | None = None) -> Taken:  # noqa: ARG002 - as the port
+        return Taken()
+
+    async def staged_queue(self, job_id: str) -> str | None:  # noqa: ARG002 - as the port
+        return None
+
+    async def count_staged(self) -> StagedCounts:
+        return StagedCounts()
+
     # -- upkeep -----------------------------------------------------------------------------------
 
     async def sweep(self) -> bool:
@@ -415,6 +446,8 @@ def _draft_size(draft: JobDraft) -> int:
 
 
 def _report_size(report: Report) -> int:
+    if isinstance(report, Publish):
+        return sum(EVENT_BYTES + len(event.data) for event in report.events)
     return len(report.result) if isinstance(report, Complete) else 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.domain.gather import MEMBERS_KEPT_MS
 from penstock.domain.job import JobState
@@ -31,22 +31,30 @@ MARKS_MAX = 10_000
 Place = tuple[int, int]
 
 
+class Walk(NamedTuple):
+    """A walk over the finished jobs of a queue in one state: by the queue's retention, or by the jobs' own."""
+
+    queue_id: int
+    state: JobState
+    own: bool = False
+
+
 class Progress:
     """How far the passes of this node have come. Only a hint: what is passed over is met again in the next round."""
 
     def __init__(self) -> None:
         self.after_queue = 0
-        self.marks: dict[tuple[int, JobState], Place] = {}
-        """By queue and state, the last finished job that was passed over since it is still needed."""
+        self.marks: dict[Walk, Place] = {}
+        """The last finished job of each walk that was passed over since it is still needed."""
 
-    def note(self, queue_id: int, state: JobState, place: Place | None) -> None:
+    def note(self, walk: Walk, place: Place | None) -> None:
         """Begin after this place the next time; None is the beginning."""
         if place is None:
-            self.marks.pop((queue_id, state), None)
+            self.marks.pop(walk, None)
             return
         if len(self.marks) >= MARKS_MAX:
             self.marks.clear()
-        self.marks[queue_id, state] = place
+        self.marks[walk] = place
 
 
 class _Bounds:
@@ -97,7 +105,10 @@ def _finished(tx: Tx, progress: Progress, bounds: _Bounds) -> Script[bool]:
     for queue_id, number in pairs:
         # Those of a queue that was made since the queues were read have their turn in the next round.
         if queue_id in settings:
-            more |= yield from _past_retention(tx, progress, bounds, queue_id, JobState(number), settings[queue_id])
+            walk = Walk(queue_id, JobState(number))
+            more |= yield from _past_retention(tx, progress, bounds, walk, settings[queue_id])
+            if walk.state is not JobState.DEAD and not bounds.reached:
+                more |= yield from _past_retention(tx, progress, bounds, walk._replace(own=True), settings[queue_id])
         if bounds.reached:
             return True
     if more:
@@ -107,22 +118,26 @@ def _finished(tx: Tx, progress: Progress, bounds: _Bounds) -> Script[bool]:
 
 
 def _past_retention(
-    tx: Tx, progress: Progress, bounds: _Bounds, queue_id: int, state: JobState, settings: JobQueueSettings
+    tx: Tx, progress: Progress, bounds: _Bounds, walk: Walk, settings: JobQueueSettings
 ) -> Script[bool]:
     """Remove finished jobs of one queue and state, and say whether there may be more."""
+    queue_id, state, own = walk
     kept_ms = settings.dead_retention_ms if state is JobState.DEAD else settings.retention_ms
     # Who repeats a call whose answer was lost has to find the job that it was about.
     kept_ms = max(kept_ms, REPEAT_WINDOW_MS)
-    mark = progress.marks.get((queue_id, state), (0, 0))
+    mark = progress.marks.get(walk, (0, 0))
     # Each takes two rows at least, its own and that of its content.
     rows_max = max(1, bounds.rows // 2)
-    rows = yield "jobs_past_retention", (queue_id, state, tx.now_ms - kept_ms, *mark, rows_max, tx.now_ms)
+    if own:
+        rows = yield "jobs_past_own_retention", (queue_id, state, tx.now_ms, *mark, rows_max)
+    else:
+        rows = yield "jobs_past_retention", (queue_id, state, tx.now_ms - kept_ms, *mark, rows_max, tx.now_ms)
     doomed: list[Doomed] = []
     members: list[str] = []
-    for position, job_id, finished_at_ms, details, size, needed, member in rows:
+    for position, job_id, at_ms, details, size, needed, member in rows:
         if bounds.reached:
             break
-        mark = finished_at_ms, position
+        mark = at_ms, position
         bounds.rows -= 1
         if not needed:
             if member:
@@ -136,5 +151,5 @@ def _past_retention(
     leaves_more = yield from remove(doomed)
     tx.count(queue_id, state, -len(doomed))
     full = len(rows) == rows_max or bounds.reached
-    progress.note(queue_id, state, mark if full else None)
+    progress.note(walk, mark if full else None)
     return full or leaves_more

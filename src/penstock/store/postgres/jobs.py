@@ -17,6 +17,7 @@ from penstock.store.jobs.running import UNKEEPABLE
 from penstock.store.jobs.script import Overtaken, Tx
 from penstock.store.jobs.statements import Dialect, statements
 from penstock.store.postgres.attempts import EXHAUSTED, RETRIED, Attempts, unavailable
+from penstock.store.postgres.sql import statements as own_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 JOBS_READY = "penstock_jobs_ready"
 JOBS_CHANGED = "penstock_jobs_changed"
 LEASES_HEARD = "penstock_leases_heard"
+STAGED = "penstock_staged"
+"""Notified by users' transactions, when they commit."""
 
 SHARDS = 32
 """How many counters a queue has for each state; a transaction uses one at random."""
@@ -56,21 +59,27 @@ class PostgresRunner:
         self._wake = wake
         self._clock = clock
         self._failpoints = failpoints
-        self._statements = statements(Dialect.POSTGRES)
+        self._statements = statements(Dialect.POSTGRES) | own_statements("staging")
         self._listeners: list[tuple[Callable[[int, int], None], Callable[[str], None]]] = []
         self._hearers: list[Callable[[Lease], None]] = []
+        self._takers: list[Callable[[], None]] = []
         self._steps: Counter[str] = Counter()
         self._running: set[asyncio.Task[object]] = set()
         self._closed = False
         wake.open_topic(JOBS_READY, self._heard_ready)
         wake.open_topic(JOBS_CHANGED, self._heard_changed)
         wake.open_topic(LEASES_HEARD, self._heard_lease)
+        wake.open_topic(STAGED, self._heard_staged)
 
     def listen(self, ready: Callable[[int, int], None], changed: Callable[[str], None]) -> None:
         self._listeners.append((ready, changed))
 
     def listen_heard(self, heard: Callable[[Lease], None]) -> None:
         self._hearers.append(heard)
+
+    def listen_staged(self, staged: Callable[[], None]) -> None:
+        """As `JobStore.listen_staged`."""
+        self._takers.append(staged)
 
     def tell_heard(self, lease: Lease) -> None:
         self._wake.tell(LEASES_HEARD, f"{lease.job_id}:{lease.attempt}:{lease.fence}")
@@ -104,7 +113,7 @@ class PostgresRunner:
         passed = False
         while True:
             try:
-                answer, tx = await self._attempt(body)
+                answer, tx = await self._attempt(verb, body)
                 self._tell(tx)
                 if self._failpoints and not passed:
                     passed = True
@@ -121,11 +130,13 @@ class PostgresRunner:
             else:
                 return answer
 
-    async def _attempt(self, body: Body[Answer]) -> tuple[Answer, Tx]:
+    async def _attempt(self, verb: str, body: Body[Answer]) -> tuple[Answer, Tx]:
         async with self._pool.session() as session, session.transaction():
             now_ms: int = await session.fetchval(_NOW, self._clock.pinned_ms)
             tx = Tx(now_ms, shard=random.randrange(SHARDS))  # noqa: S311 - no secret
             answer = await self._drive(session, body(tx))
+            if self._failpoints:
+                await self._failpoints.reach(f"jobs.{verb}.written")
         return answer, tx
 
     async def _drive(self, session: Session, script: Script[Answer]) -> Answer:
@@ -163,6 +174,10 @@ class PostgresRunner:
         job_id, attempt, fence = word.rsplit(":", 2)
         for heard in self._hearers:
             heard(Lease(job_id, int(attempt), int(fence)))
+
+    def _heard_staged(self, _word: str) -> None:
+        for staged in self._takers:
+            staged()
 
     def _report_ready(self, queue_id: int, count: int) -> None:
         for ready, _ in self._listeners:

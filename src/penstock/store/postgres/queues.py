@@ -148,9 +148,11 @@ class Queues:
             if found is not None:
                 return found, False
             ago_ms = await session.fetchval(_SQL["deleted_ago"], self._clock.pinned_ms, name.arn)
-            if ago_ms is not None and ago_ms < self._limits.name_reuse_ms:
+            reuse_ms = self._limits.name_reuse_ms
+            # Without a wait, a name is free at once, also where the clock has gone back since.
+            if ago_ms is not None and reuse_ms and ago_ms < reuse_ms:
                 raise QueueDeletedRecently(
-                    f"You must wait {self._limits.name_reuse_ms // 1000} seconds after deleting a queue "
+                    f"You must wait {reuse_ms // 1000} seconds after deleting a queue "
                     "before you can create another with the same name."
                 )
             await session.fetch(_SQL["free_name"], name.arn)

@@ -12,7 +12,7 @@ import asyncpg
 
 from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Draft, Receipt
-from penstock.store.jobs.store import ScriptedJobs
+from penstock.store.port import StoreVersion
 from penstock.store.postgres.appends import Append, Appends
 from penstock.store.postgres.attempts import unavailable
 from penstock.store.postgres.counts import InFlight, MessageCounts
@@ -27,6 +27,7 @@ from penstock.store.postgres.pinned import PinnedClock
 from penstock.store.postgres.pool import Pool
 from penstock.store.postgres.queues import QueueCache, Queues, check_exists
 from penstock.store.postgres.receipts import Receipts, Settlement
+from penstock.store.postgres.staging import PostgresJobs
 from penstock.store.postgres.sweep import Sweep
 from penstock.store.postgres.wake import Wake
 from penstock.store.postgres.work import Work
@@ -93,7 +94,7 @@ class PostgresStore:
         self._sweep = Sweep(work, pinned, limits)
 
         self._job_runner = PostgresRunner(self._pool, self._wake, pinned, failpoints)
-        self.jobs = ScriptedJobs(self._job_runner, ids=ids, limits=job_limits)
+        self.jobs = PostgresJobs(self._job_runner, ids=ids, limits=job_limits)
 
         self._outcomes = Appends(pinned, limits)
         leases = Leases(pinned, limits, floors=self._floors, in_flight=InFlight(pinned), new_key=_new_key)
@@ -181,6 +182,18 @@ class PostgresStore:
                 await session.fetch("SELECT penstock.confirm(0)")
         except (OSError, asyncpg.PostgresError) as error:
             raise unavailable(error) from error
+
+    async def version(self) -> StoreVersion:
+        """Ask the database, at once and without trying again."""
+        self._check_open()
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_S), self._pool.session() as session:
+                server: str = await session.fetchval("SELECT current_setting('server_version')")
+                schema: int = await session.fetchval("SELECT max(number) FROM penstock.migration")
+        except (OSError, asyncpg.PostgresError) as error:
+            raise unavailable(error) from error
+        # Distributions add their own version in brackets.
+        return StoreVersion(database=f"PostgreSQL {server.partition(' ')[0]}", schema=schema)
 
     # -- queues -----------------------------------------------------------------------------------
 

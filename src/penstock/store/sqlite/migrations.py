@@ -25,6 +25,7 @@ MIGRATIONS = (
     "schema_8.sql",
     "schema_9.sql",
     "schema_10.sql",
+    "schema_11.sql",
 )
 """The steps, in order: the file at index N brings the schema from version N to N + 1."""
 

@@ -119,8 +119,10 @@ class Queues:
         deleted_at_ms = self._db.execute(
             "SELECT deleted_at_ms FROM deleted_name WHERE region = ? AND account = ? AND name = ?", key
         ).get
-        if deleted_at_ms is not None and now_ms < deleted_at_ms + self._limits.name_reuse_ms:
-            seconds = self._limits.name_reuse_ms // SECOND_MS
+        reuse_ms = self._limits.name_reuse_ms
+        # Without a wait, a name is free at once, also where the clock has gone back since.
+        if deleted_at_ms is not None and reuse_ms and now_ms < deleted_at_ms + reuse_ms:
+            seconds = reuse_ms // SECOND_MS
             message = (
                 f"You must wait {seconds} seconds after deleting a queue "
                 "before you can create another with the same name."

@@ -22,7 +22,7 @@ INSTANTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Message: ("sent_at_ms", "first_received_at_ms"),
     Peeked: ("visible_at_ms",),
     MoveTask: ("started_at_ms",),
-    Job: ("enqueued_at_ms", "due_at_ms", "finished_at_ms"),
+    Job: ("enqueued_at_ms", "due_at_ms", "finished_at_ms", "expires_at_ms"),
     Attempt: ("started_at_ms", "ended_at_ms"),
     Offer: ("enqueued_at_ms", "accept_by_ms"),
     Reported: ("until_ms",),

@@ -13,11 +13,12 @@ from penstock.domain.errors import StoreUnavailable
 from penstock.domain.message import Receipt
 from penstock.store.jobs.store import ScriptedJobs
 from penstock.store.ownership.owner import Owner
+from penstock.store.port import StoreVersion
 from penstock.store.sqlite.calls import Append, ChangeVisibility, Delete, Lease, Work
 from penstock.store.sqlite.commits import Commits
 from penstock.store.sqlite.connection import MEMORY, broken, connect
 from penstock.store.sqlite.jobs import SqliteRunner
-from penstock.store.sqlite.migrations import migrate, next_owner_number, read_secret
+from penstock.store.sqlite.migrations import MIGRATIONS, migrate, next_owner_number, read_secret
 from penstock.store.sqlite.outcomes import APPENDED
 from penstock.store.sqlite.parts import Parts
 
@@ -131,6 +132,10 @@ class SqliteStore:
 
     async def ping(self) -> None:
         await self._work(self._parts.touch)
+
+    async def version(self) -> StoreVersion:
+        """Return the version of the library; a store that is open has the newest schema."""
+        return StoreVersion(database=f"SQLite {apsw.sqlite_lib_version()}", schema=len(MIGRATIONS))
 
     # -- queues -----------------------------------------------------------------------------------
 

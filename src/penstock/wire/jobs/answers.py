@@ -99,6 +99,8 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     enqueued_at_ms: int
     due_at_ms: int | None
     finished_at_ms: int | None
+    expires_at_ms: int | None = None
+    """When it is cancelled unless it has started by then; null if it does not expire, or has started."""
     attempts: int
     failures: int
     losses: int
@@ -118,6 +120,8 @@ class JobView(JobSummary, frozen=True, kw_only=True):
     payload: Raw
     result: Raw
     timeout_ms: int
+    retention_ms: int | None = None
+    """How long it is kept once it has succeeded or was cancelled; null from a server that does not say."""
     retry: RetryPolicy
     start_rate: StartRate | None
     traceparent: str | None

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from penstock.domain.gather import ErrorPolicy, Gather, GatherState, MemberResult
+from penstock.domain.gather import ErrorPolicy, Gather, GatherState, MemberResult, NewLink
 from penstock.domain.job import Failure
 from penstock.domain.limits import DAY_MS
 from penstock.wire.jobs.answers import BatchEntry, State, label
@@ -18,10 +18,26 @@ MEMBERS_MAX = 100_000
 POLICIES = {policy.label: policy for policy in ErrorPolicy}
 
 
+class Continuation(NewJob, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that is enqueued once others have ended; `then` is enqueued once it has ended itself, and so on.
+
+    Up to 50 follow each other.
+    """
+
+    then: Continuation | None = None
+
+    def links(self) -> list[Continuation]:
+        """List this one and what follows it."""
+        links = [self]
+        while links[-1].then is not None:
+            links.append(links[-1].then)
+        return links
+
+
 class GatherFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A gather without its members."""
 
-    then: NewJob
+    then: Continuation
     id: JobId | None = None
     on_error: Literal["fail", "collect"] = "fail"
     seal: bool = True
@@ -71,7 +87,7 @@ class GatherView(msgspec.Struct, frozen=True, kw_only=True):
     """A gather, and how many of its members have succeeded, have failed (dead, cancelled or purged) and remain."""
 
     id: str
-    state: Literal["open", "waiting", "done", "expired", "cancelled"]
+    state: Literal["pending", "open", "waiting", "done", "expired", "cancelled"]
     on_error: Literal["fail", "collect"]
     total: int
     succeeded: int
@@ -84,11 +100,24 @@ class GatherView(msgspec.Struct, frozen=True, kw_only=True):
     ended_at_ms: int | None
 
 
+class LinkView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that will continue a gather: `id` is the job's own, and `gather` is what it waits for."""
+
+    gather: str
+    id: str
+    queue: str
+    task: str
+
+
 class GatherAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A gather, and what became of each job of the request, in order."""
+    """A gather, and what became of each job of the request, in order.
+
+    `links` are the continuation and what follows it, of a gather that was opened.
+    """
 
     gather: GatherView
     results: list[BatchEntry]
+    links: list[LinkView] | UnsetType = UNSET
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -127,6 +156,11 @@ def gather_view(gather: Gather) -> GatherView:
         expires_at_ms=gather.expires_at_ms,
         ended_at_ms=gather.ended_at_ms,
     )
+
+
+def link_view(link: NewLink) -> LinkView:
+    """Show a link of a chain."""
+    return LinkView(gather=link.gather_id, id=link.draft.id, queue=link.queue.name, task=link.draft.task)
 
 
 def member_view(member: MemberResult) -> MemberView:

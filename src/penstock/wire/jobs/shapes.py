@@ -23,6 +23,7 @@ COUNT_MAX = 2**31 - 1
 QueueName = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX, pattern="^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Name = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX)]
 JobId = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+CorrelationId = Annotated[str, Meta(min_length=1, max_length=LENGTH_MAX, pattern="^[!-~]*$")]
 MaybeEmptyName = Annotated[str, Meta(max_length=LENGTH_MAX)]
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Wait = Annotated[int, Meta(ge=0, le=YEAR_MS)]
@@ -82,6 +83,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     group: Name | None = None
     concurrency: Concurrency | None = None
     timeout_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | None = None
+    expires_in_ms: Annotated[int, Meta(ge=1, le=YEAR_MS)] | None = None
+    retention_ms: Wait | None = None
     retry: Retry | None = None
     unique_key: Name | None = None
     on_duplicate: OnDuplicate = OnDuplicate.KEEP
@@ -92,7 +95,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class NewJob(Job, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job to be enqueued. Sent again with the same `id`, a UUID of your choice, it is not enqueued again.
 
-    `idempotency_key` is for batches; a single job may have it in a header instead.
+    `idempotency_key`, `traceparent` and `correlation_id` are for batches and gathers; a single job may have them in
+    headers instead. What a job has itself goes before the request's headers.
     """
 
     id: JobId | None = None
@@ -100,6 +104,8 @@ class NewJob(Job, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay_ms: Wait = 0
     run_at_ms: Instant | None = None
     idempotency_key: Name | None = None
+    traceparent: str | None = None
+    correlation_id: CorrelationId | None = None
 
 
 class NewJobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,7 +232,22 @@ class SnoozeReport(_Report, frozen=True, kw_only=True, tag="snooze"):
     delay_ms: Annotated[int, Meta(ge=0, le=YEAR_MS)]
 
 
-AnyReport = AcceptReport | HeartbeatReport | CompleteReport | FailReport | ReleaseReport | SnoozeReport
+class ReportEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of several events that are published together. The same `id` again is the same event."""
+
+    kind: Name
+    data: Raw = msgspec.field(default_factory=_null)
+    id: Name | None = None
+
+
+class PublishReport(_Report, frozen=True, kw_only=True, tag="publish"):
+    """The worker publishes events, all of them or none."""
+
+    events: Annotated[list[ReportEvent], Meta(min_length=1, max_length=1_000)]
+
+
+StateReport = AcceptReport | HeartbeatReport | CompleteReport | FailReport | ReleaseReport | SnoozeReport
+AnyReport = StateReport | PublishReport
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -400,7 +421,10 @@ class NewSchedule(ScheduleChange, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id: str = "") -> JobRequest:
-    """Make what came over the wire a request of the domain."""
+    """Make what came over the wire a request of the domain.
+
+    `trace` and `correlation_id` are those of the request, for a job that has none of its own.
+    """
     if isinstance(job, LooseJob):
         return JobRequest(
             task=job.task,
@@ -424,6 +448,8 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
         concurrency_key=None if concurrency is None else concurrency.key,
         concurrency_width=1 if concurrency is None else concurrency.width,
         timeout_ms=job.timeout_ms,
+        expires_in_ms=job.expires_in_ms,
+        retention_ms=job.retention_ms,
         retry=None if job.retry is None else job.retry.policy(),
         unique_key=job.unique_key,
         on_duplicate=job.on_duplicate,
@@ -431,8 +457,8 @@ def job_request(job: Job | LooseJob, *, trace: str | None = None, correlation_id
         if rate is None
         else domain.StartRate(key=rate.key, per_second=rate.per_second, burst=rate.burst),
         tags=tuple(job.tags),
-        trace=trace,
-        correlation_id=correlation_id,
+        trace=trace if new is None or new.traceparent is None else new.traceparent,
+        correlation_id=correlation_id if new is None or new.correlation_id is None else new.correlation_id,
         idempotency_key=None if new is None else new.idempotency_key,
         id=None if new is None else new.id,
     )

@@ -16,7 +16,7 @@ from penstock.domain.limits import Limits
 from penstock.domain.retry import RetryPolicy
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.jobs import Jobs
-from penstock.store.job_port import Accept, Complete, Heartbeat, Release, Report
+from penstock.store.job_port import Accept, Complete, Heartbeat, NewEvent, Publish, Release, Report
 from penstock.testing import CountedIds, ManualClock
 from tests.support.job_service import QUEUE, enqueue, make_queue, parked, poll
 from tests.support.job_streams import Reader, reader, turns
@@ -154,12 +154,16 @@ async def publish(jobs: Jobs, hung: Reader, lapsed: Offer, running: Offer) -> No
     await jobs.reports.publish(running.lease, "p-1", "progress", b"1")
 
 
+async def publish_many(jobs: Jobs, hung: Reader, lapsed: Offer, running: Offer) -> None:
+    await jobs.reports.report(Publish(running.lease, (NewEvent("p-1", "progress"), NewEvent("p-2", "progress"))))
+
+
 async def give_credit(jobs: Jobs, hung: Reader, lapsed: Offer, running: Offer) -> None:
     hung.stream.add_credit(0)
 
 
 Sign = Callable[[Jobs, Reader, Offer, Offer], Awaitable[None]]
-SIGNS: list[Sign] = [accept_late, decline_late, complete, send_heartbeat, publish, give_credit]
+SIGNS: list[Sign] = [accept_late, decline_late, complete, send_heartbeat, publish, publish_many, give_credit]
 
 
 @pytest.mark.parametrize("sign", SIGNS)
@@ -181,7 +185,7 @@ async def test_a_stream_that_is_heard_from_is_offered_jobs_again(jobs: Jobs, clo
         assert not hung.stream.held_back
 
 
-@pytest.mark.parametrize("sign", [send_heartbeat, publish])
+@pytest.mark.parametrize("sign", [send_heartbeat, publish, publish_many])
 async def test_after_a_mere_sign_of_life_one_job_is_offered_until_it_is_accepted(
     jobs: Jobs, clock: ManualClock, sign: Sign
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
-from penstock.domain.job import Failure, JobState
+from penstock.domain.gather import ErrorPolicy
+from penstock.domain.job import EXPIRED, Failure, JobState
 from penstock.domain.job_errors import JobDoesNotExist, JobQueueChanged, JobQueueExists, ScheduleInvalid
 from penstock.domain.job_queue import JobQueueSettings
 from penstock.domain.job_request import JobRequest
@@ -15,10 +17,11 @@ from penstock.domain.limits import REPEAT_WINDOW_MS
 from penstock.domain.operation import JobFilter, OperationState
 from penstock.domain.retry import RetryPolicy
 from penstock.engine.engine import Engine
+from penstock.engine.jobs.gathers import GatherJob, GatherRequest
 from penstock.engine.jobs.jobs import Jobs
 from penstock.store.job_port import Fail
 from penstock.testing import ManualClock
-from tests.support.job_service import QUEUE, accept, enqueue, finish, make_queue, poll
+from tests.support.job_service import QUEUE, accept, enqueue, finish, make_queue, parked, poll
 from tests.support.stores import working
 
 DEAD = JobFilter(states=(JobState.DEAD,))
@@ -42,6 +45,27 @@ async def test_a_lease_that_lapses_is_noticed_though_nobody_asks(jobs: Jobs, clo
     await enqueue(jobs)
     offer = await accept(jobs)
     await until_state(jobs, clock, offer.lease.job_id, JobState.DEAD)
+
+
+async def test_who_waits_for_a_job_hears_at_once_that_it_expired(jobs: Jobs, clock: ManualClock) -> None:
+    job_id = (await enqueue(jobs, expires_in_ms=500)).job_id
+    waiting = asyncio.create_task(jobs.looking.result(job_id, wait_ms=30_000))
+    await clock.advance(ms=500)
+    job = await waiting
+    assert job.failure is not None
+    assert (job.state, job.failure.kind, job.finished_at_ms) == (JobState.CANCELLED, EXPIRED, clock.now_ms())
+
+
+async def test_a_member_that_expires_lets_its_gather_go_on_at_once(jobs: Jobs, clock: ManualClock) -> None:
+    member = GatherJob(QUEUE, JobRequest(task="count", expires_in_ms=500))
+    then = GatherJob("reports", JobRequest(task="sum"))
+    asked = GatherRequest(then=(then,), on_error=ErrorPolicy.COLLECT, expires_in_ms=60_000)
+    await jobs.gathers.open(asked, {0: member}, seal=True)
+    polling = asyncio.create_task(poll(jobs, queue="reports", wait_ms=30_000))
+    await parked(jobs, 1)
+    await clock.advance(ms=500)
+    [offer] = await polling
+    assert (offer.task, offer.enqueued_at_ms) == ("sum", clock.now_ms())
 
 
 async def test_a_schedule_fires(jobs: Jobs, clock: ManualClock) -> None:

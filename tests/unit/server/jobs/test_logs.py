@@ -52,6 +52,21 @@ async def test_every_answer_has_an_id_problems_and_streams_too(api: Api) -> None
     stream.closed()
 
 
+async def test_each_job_of_a_batch_or_a_gather_is_logged_with_its_own_id(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = [{"queue": QUEUE, "task": "greet", "correlation_id": name} for name in ("of-ada", "of-bob")]
+    jobs.append({"queue": QUEUE, "task": "greet"})
+    for path, body in (
+        ("/v1/jobs/batch", {"jobs": jobs}),
+        ("/v1/gathers", {"then": {"queue": QUEUE, "task": "sum"}, "jobs": jobs}),
+    ):
+        with caplog.at_level(logging.DEBUG, "penstock.server.jobs"):
+            await api.ask("POST", path, body, x_correlation_id=ID)
+        assert [line["correlation_id"] for line in lines(caplog, "job enqueued")] == ["of-ada", "of-bob", ID]
+        caplog.clear()
+
+
 async def test_one_id_is_in_all_lines_about_a_job(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "penstock.server.jobs"):
         job_id = await api.with_headers(x_correlation_id=ID).enqueue()

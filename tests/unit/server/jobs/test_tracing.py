@@ -56,6 +56,14 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
+async def test_a_job_with_a_trace_of_its_own_keeps_it(api: Api, spans: InMemorySpanExporter) -> None:
+    await api.with_headers(traceparent=WORKER).enqueue(traceparent=CALLER)
+    [offer] = await api.dequeue()
+    assert offer["traceparent"] == CALLER
+    [receive] = named(spans, "receive")
+    assert linked(receive) == [CALLER[3:-3]]
+
+
 async def test_a_job_carries_the_span_that_enqueued_it_and_its_completion_links_to_that(
     api: Api, spans: InMemorySpanExporter
 ) -> None:

@@ -16,6 +16,8 @@ from penstock.domain.queue import QueueAttributes
 from penstock.domain.worker import Worker, WorkerKind
 from penstock.store.postgres import PostgresStore
 from penstock.store.postgres.migrations import BEGIN, scripts
+from penstock.testing import ManualClock
+from penstock.wire.jobs.staging import read_staged
 from tests.support import old_jobs
 from tests.support.job_steps import enqueue, offered_ids
 from tests.support.job_steps import make_queue as make_job_queue
@@ -184,6 +186,18 @@ async def test_a_store_from_before_workers_were_listed_lists_them(
     assert postgres_server.psql("SELECT max(number) FROM penstock.migration", database) == str(max(scripts()))
 
 
+async def test_jobs_of_an_older_store_do_not_expire_and_new_ones_do(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    clock = ManualClock()
+    postgres_server.psql(BEGIN, database)
+    for number in [number for number in scripts() if number < 17]:
+        postgres_server.psql(scripts()[number][1], database)
+        postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
+    postgres_server.psql(";".join(old_jobs.before_expiry("penstock.", r"'\x{}'", clock.now_ms())), database)
+    await old_jobs.check_expiry(await open_node(clock=clock), clock)
+
+
 async def test_messages_of_an_older_store_come_in_the_order_of_this_one(
     open_node: OpenNode, postgres_server: PostgresServer, database: str
 ) -> None:
@@ -223,3 +237,16 @@ async def test_messages_of_an_older_store_come_in_the_order_of_this_one(
     assert await lease_bodies(node, fifo) == ["m3"]
     # What is leased behind it counts.
     assert await lease_bodies(node, fifo) == []
+
+
+async def test_a_store_from_before_staging_takes_jobs_of_transactions(
+    open_node: OpenNode, postgres_server: PostgresServer, database: str
+) -> None:
+    postgres_server.psql(BEGIN, database)
+    for number in [number for number in scripts() if number < 18]:
+        postgres_server.psql(scripts()[number][1], database)
+        postgres_server.psql(f"INSERT INTO penstock.migration VALUES ({number}, 'old')", database)
+    jobs = (await open_node()).jobs
+    job_id = postgres_server.psql("SELECT penstock.enqueue_v1('mail', 'greet', '1')", database)
+    await jobs.take_staged(read_staged)
+    assert (await jobs.job(job_id.strip())).payload == b"1"

@@ -191,6 +191,21 @@ async def test_what_waited_in_an_older_store_goes_by_its_age_and_priority(path: 
     await old_jobs.check_waiting(await open_store())
 
 
+async def test_jobs_of_an_older_store_do_not_expire_and_new_ones_do(
+    path: Path, open_store: OpenStore, clock: ManualClock
+) -> None:
+    db = apsw.Connection(str(path))
+    before = MIGRATIONS.index("schema_11.sql")
+    for name in MIGRATIONS[:before]:
+        db.execute((resources.files("penstock.store.sqlite") / name).read_text(encoding="utf-8"))
+    for statement in old_jobs.before_expiry("", "x'{}'", clock.now_ms()):
+        db.execute(statement)
+    db.pragma("application_id", APPLICATION_ID)
+    db.pragma("user_version", before)
+    db.close()
+    await old_jobs.check_expiry(await open_store(), clock)
+
+
 async def test_lanes_that_tenants_shared_are_split(path: Path, open_store: OpenStore) -> None:
     db = apsw.Connection(str(path))
     for name in MIGRATIONS[:3]:

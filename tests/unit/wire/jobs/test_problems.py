@@ -48,7 +48,7 @@ def test_no_two_problems_share_a_type() -> None:
 def test_a_problem_says_what_and_where() -> None:
     assert msgspec.to_builtins(problem_of(JobInvalid("priority is too high.", "priority"))) == {
         "type": "urn:penstock:problem:invalid",
-        "title": "The request makes no sense",
+        "title": "Invalid request",
         "status": 422,
         "detail": "priority is too high.",
         "field": "priority",

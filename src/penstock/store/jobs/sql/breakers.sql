@@ -24,6 +24,7 @@ WHERE queue_id = $1 AND shared = $2 AND tenant = $3 AND key = $4
 
 -- :unpark_lane
 -- Those that were held up at a breaker that is closed now: they have their places.
-UPDATE penstock.job SET ready = CASE WHEN gate IS NULL THEN 1 ELSE 2 END, due_at = NULL
+UPDATE penstock.job SET ready = CASE WHEN gate IS NULL THEN 1 ELSE 2 END,
+    due_at = CASE WHEN attempts = 0 THEN expires_at END
 WHERE lane_id = $1 AND in_lane = 1 AND ready = 0 AND state = 2
 RETURNING gate

@@ -64,8 +64,8 @@ UPDATE penstock.job_key SET job_id = $3 WHERE queue_id = $1 AND key = $2
 DELETE FROM penstock.job_key WHERE queue_id = $1 AND key = $2 AND job_id = $3
 
 -- :unique_jobs
--- $2 are tenants and keys.
-SELECT j.tenant, j.unique_key, j.id, j.state
+-- $2 are tenants and keys. The last column is when a job expires that has not started yet.
+SELECT j.tenant, j.unique_key, j.id, j.state, CASE WHEN j.attempts = 0 THEN j.expires_at END
 FROM jsonb_array_elements(CAST($2 AS jsonb)) AS d (value) -- [postgres]
 FROM json_each($2) AS d -- [sqlite]
 CROSS JOIN penstock.job AS j
@@ -75,12 +75,13 @@ WHERE j.queue_id = $1 AND j.finished_at IS NULL AND j.unique_key IS NOT NULL
 -- :insert_jobs
 -- Jobs, in their order; of those whose id or unique key is there already nothing comes back.
 INSERT INTO penstock.job (
-    queue_id, enqueued_at, id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key, rank, gate
+    queue_id, enqueued_at, id, task, tenant, priority, state, ready, due_at, lane_id, in_lane, unique_key, rank, gate,
+    expires_at, retention_ms
 )
 SELECT CAST($1 AS bigint), CAST($3 AS bigint), d.value ->> 0, d.value ->> 1, d.value ->> 2,
     CAST(d.value ->> 3 AS smallint), CAST(d.value ->> 4 AS smallint), CAST(d.value ->> 5 AS smallint),
     CAST(d.value ->> 6 AS bigint), CAST(d.value ->> 7 AS bigint), CAST(d.value ->> 8 AS smallint), d.value ->> 9,
-    CAST(d.value ->> 10 AS bigint), d.value ->> 11
+    CAST(d.value ->> 10 AS bigint), d.value ->> 11, CAST(d.value ->> 12 AS bigint), CAST(d.value ->> 13 AS bigint)
 FROM jsonb_array_elements(CAST($2 AS jsonb)) WITH ORDINALITY AS d (value, key) -- [postgres]
 FROM json_each($2) AS d -- [sqlite]
 WHERE true

@@ -10,6 +10,14 @@ FOR UPDATE OF j -- [postgres]
 -- :event_by_id
 SELECT seq, attempt, kind, data, at FROM penstock.job_event WHERE position = $1 AND event_id = $2
 
+-- :known_events
+-- Which of these events there are; $1 are positions and ids.
+SELECT e.position, e.event_id, e.attempt
+FROM jsonb_array_elements(CAST($1 AS jsonb)) AS d (value) -- [postgres]
+FROM json_each($1) AS d -- [sqlite]
+CROSS JOIN penstock.job_event AS e
+WHERE e.position = CAST(d.value ->> 0 AS bigint) AND e.event_id = d.value ->> 1
+
 -- :save_events
 UPDATE penstock.job SET events = $2 WHERE position = $1
 

@@ -31,7 +31,7 @@ WHERE j.queue_id = $1 AND j.gate = $2 AND j.ready = 2
 ORDER BY j.task, j.rank, j.position LIMIT 1
 
 -- :pass_gate
--- The first $3 of those who wait, of the tasks $4 if there are any in it, may be offered.
+-- The first $3 of those who wait and have not expired at $5, of the tasks $4 if there are any in it, may be offered.
 WITH RECURSIVE kinds (task, number) AS (
     SELECT (SELECT min(task) FROM penstock.job WHERE queue_id = $1 AND gate = $2 AND ready = 2), 1
     UNION ALL
@@ -44,11 +44,13 @@ next AS MATERIALIZED (
     SELECT found.position FROM kinds
     CROSS JOIN LATERAL ( -- [postgres]
         SELECT position, rank FROM penstock.job WHERE queue_id = $1 AND gate = $2 AND ready = 2 AND task = kinds.task -- [postgres]
+            AND (due_at IS NULL OR due_at > CAST($5 AS bigint)) -- [postgres]
         ORDER BY rank, position LIMIT $3 -- [postgres]
         FOR UPDATE SKIP LOCKED -- [postgres]
     ) AS found -- [postgres]
     CROSS JOIN job AS found ON found.position IN ( -- [sqlite]
         SELECT position FROM job WHERE queue_id = $1 AND gate = $2 AND ready = 2 AND task = kinds.task -- [sqlite]
+            AND (due_at IS NULL OR due_at > $5) -- [sqlite]
         ORDER BY rank, position LIMIT $3 -- [sqlite]
     ) -- [sqlite]
     WHERE kinds.task IS NOT NULL AND (

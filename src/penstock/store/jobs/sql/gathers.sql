@@ -8,7 +8,12 @@ SELECT $1 -- [sqlite]
 -- :insert_gather
 INSERT INTO penstock.job_gather
     (id, tenant, state, on_error, queue_id, queue, task, draft, fingerprint, created_at, expires_at)
-VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, $10)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- :gathers_among
+SELECT id FROM penstock.job_gather
+WHERE id IN (SELECT value FROM json_each($1)) -- [sqlite]
+WHERE id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS jsonb)))) -- [postgres]
 
 -- :gather_by_id
 SELECT id, tenant, state, on_error, total, succeeded, failed, sealed, queue, task, continuation, created_at, expires_at,
@@ -34,6 +39,16 @@ SELECT 1 -- [sqlite]
 
 -- :continue_gather
 UPDATE penstock.job_gather SET state = 3, continuation = $2, ended_at = $3 WHERE id = $1
+
+-- :begin_pending
+-- Its only member is about to be enqueued. It may have been cancelled before.
+UPDATE penstock.job_gather SET total = 1, sealed = 1, state = CASE WHEN state = 6 THEN 2 ELSE state END
+WHERE id = $1
+RETURNING 1
+
+-- :cancel_pending
+UPDATE penstock.job_gather SET state = 5, ended_at = $2, kept_until = $3 WHERE id = $1 AND state = 6
+RETURNING 1
 
 -- :cancel_gather
 UPDATE penstock.job_gather SET state = 5, ended_at = $2, kept_until = $3

@@ -6,7 +6,8 @@
 -- :lock_jobs
 SELECT j.position, j.id, j.queue_id, j.task, j.tenant, j.priority, j.state, j.ready, j.due_at, j.lane_id, j.in_lane,
     j.fence, j.attempts, j.failures, j.losses, j.events, j.times_out_at, j.cancel_requested, j.unique_key,
-    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, c.options, q.name, q.settings
+    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, j.expires_at, j.retention_ms, c.options, q.name,
+    q.settings
 FROM penstock.job j
 JOIN penstock.job_content c ON c.position = j.position
 JOIN penstock.job_queue q ON q.id = j.queue_id
@@ -19,7 +20,8 @@ FOR UPDATE OF j -- [postgres]
 -- :lock_due_jobs
 SELECT j.position, j.id, j.queue_id, j.task, j.tenant, j.priority, j.state, j.ready, j.due_at, j.lane_id, j.in_lane,
     j.fence, j.attempts, j.failures, j.losses, j.events, j.times_out_at, j.cancel_requested, j.unique_key,
-    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, c.options, q.name, q.settings
+    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, j.expires_at, j.retention_ms, c.options, q.name,
+    q.settings
 FROM penstock.job j
 JOIN penstock.job_content c ON c.position = j.position
 JOIN penstock.job_queue q ON q.id = j.queue_id
@@ -41,6 +43,9 @@ UPDATE penstock.job SET state = $2, ready = $3, due_at = $4, lane_id = $5, in_la
     END,
     rank = coalesce(CAST($17 AS bigint), rank)
 WHERE position = $1
+
+-- :forget_expiry
+UPDATE penstock.job SET expires_at = NULL WHERE position = $1
 
 -- :save_result
 UPDATE penstock.job_content SET result = $2 WHERE position = $1
@@ -188,42 +193,55 @@ UNION ALL SELECT 4, 0, NULL, gate FROM (
 ) AS gate
 
 -- :take
+-- What may be offered comes due only to expire, and is not offered from then on, whether anybody has given effect to it or
+-- not. An offer ends when its job expires. With a start rate it lasts: by its end its token is given back.
 WITH next AS MATERIALIZED (
-    SELECT position FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND tenant = $2
+    SELECT position FROM penstock.job
+    WHERE queue_id = $1 AND ready = 1 AND tenant = $2 AND (due_at IS NULL OR due_at > CAST($7 AS bigint))
     ORDER BY rank, position LIMIT $3
     FOR UPDATE SKIP LOCKED -- [postgres]
 )
-UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5, turn = $6
+UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, worker = $5, turn = $6,
+    due_at = CASE
+        WHEN job.expires_at < CAST($4 AS bigint) AND job.attempts = 0 AND job.gate IS NULL THEN job.expires_at
+        ELSE CAST($4 AS bigint)
+    END
 FROM next WHERE job.position = next.position
 RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued_at, job.fence, job.attempts, job.failures, job.losses,
     job.lane_id,
     (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
     (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
-    job.rank
+    job.due_at, job.rank
 
 -- :take_of_tasks
--- The same of the tasks $7 only.
+-- The same of the tasks $8 only.
 WITH next AS MATERIALIZED (
-    SELECT found.position FROM jsonb_array_elements_text(CAST($7 AS jsonb)) AS d (task) -- [postgres]
+    SELECT found.position FROM jsonb_array_elements_text(CAST($8 AS jsonb)) AS d (task) -- [postgres]
     CROSS JOIN LATERAL ( -- [postgres]
         SELECT position, rank FROM penstock.job WHERE queue_id = $1 AND ready = 1 AND task = d.task AND tenant = $2 -- [postgres]
+            AND (due_at IS NULL OR due_at > CAST($7 AS bigint)) -- [postgres]
         ORDER BY rank, position LIMIT $3 -- [postgres]
         FOR UPDATE SKIP LOCKED -- [postgres]
     ) AS found -- [postgres]
-    SELECT found.position FROM json_each($7) AS d -- [sqlite]
+    SELECT found.position FROM json_each($8) AS d -- [sqlite]
     CROSS JOIN job AS found ON found.position IN ( -- [sqlite]
         SELECT position FROM job WHERE queue_id = $1 AND ready = 1 AND task = d.value AND tenant = $2 -- [sqlite]
+            AND (due_at IS NULL OR due_at > $7) -- [sqlite]
         ORDER BY rank, position LIMIT $3 -- [sqlite]
     ) -- [sqlite]
     ORDER BY found.rank, found.position LIMIT $3
 )
-UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, due_at = $4, worker = $5, turn = $6
+UPDATE penstock.job SET state = 3, ready = 0, fence = job.fence + 1, worker = $5, turn = $6,
+    due_at = CASE
+        WHEN job.expires_at < CAST($4 AS bigint) AND job.attempts = 0 AND job.gate IS NULL THEN job.expires_at
+        ELSE CAST($4 AS bigint)
+    END
 FROM next WHERE job.position = next.position
 RETURNING job.position, job.id, job.task, job.tenant, job.priority, job.enqueued_at, job.fence, job.attempts, job.failures, job.losses,
     job.lane_id,
     (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
     (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
-    job.rank
+    job.due_at, job.rank
 
 -- :taken_before
 -- What an earlier run of the same turn took: $1 are positions and fences. If that run was rolled back, somebody else may
@@ -236,9 +254,13 @@ JOIN jsonb_array_elements(CAST($1 AS jsonb)) AS d (value) ON j.position = CAST(d
 JOIN json_each($1) AS d ON j.position = d.value ->> 0 -- [sqlite]
     AND j.fence = CAST(d.value ->> 1 AS int)
 WHERE j.state = 3 AND j.turn = $2 AND j.due_at > CAST($3 AS bigint)
+    AND (j.expires_at IS NULL OR j.expires_at > CAST($3 AS bigint) OR j.attempts > 0)
 
 -- :park
-UPDATE penstock.job SET state = 2, ready = 0, due_at = $2, worker = '' WHERE position = $1
+-- Until its breaker may let it pass, or it expires.
+UPDATE penstock.job SET state = 2, ready = 0, worker = '',
+    due_at = CASE WHEN expires_at < CAST($2 AS bigint) AND attempts = 0 THEN expires_at ELSE CAST($2 AS bigint) END
+WHERE position = $1
 
 -- :commit_strictly
 -- On a strict queue a commit is not told before it can be read from the standbys too.

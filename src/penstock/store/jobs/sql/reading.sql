@@ -4,7 +4,8 @@
 -- :job_by_id
 SELECT j.position, j.id, j.queue_id, j.task, j.tenant, j.priority, j.state, j.ready, j.due_at, j.lane_id, j.in_lane,
     j.fence, j.attempts, j.failures, j.losses, j.events, j.times_out_at, j.cancel_requested, j.unique_key,
-    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, c.options, q.name, q.settings, c.payload, c.result, c.failure
+    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, j.expires_at, j.retention_ms, c.options, q.name,
+    q.settings, c.payload, c.result, c.failure
 FROM penstock.job AS j
 INNER JOIN penstock.job_content AS c ON c.position = j.position
 INNER JOIN penstock.job_queue AS q ON q.id = j.queue_id
@@ -13,7 +14,8 @@ WHERE j.id = $1
 -- :jobs_at
 SELECT j.position, j.id, j.queue_id, j.task, j.tenant, j.priority, j.state, j.ready, j.due_at, j.lane_id, j.in_lane,
     j.fence, j.attempts, j.failures, j.losses, j.events, j.times_out_at, j.cancel_requested, j.unique_key,
-    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, c.options, q.name, q.settings, c.payload, c.result, c.failure
+    j.failure_kind, j.worker, j.enqueued_at, j.finished_at, j.expires_at, j.retention_ms, c.options, q.name,
+    q.settings, c.payload, c.result, c.failure
 FROM penstock.job AS j
 INNER JOIN penstock.job_content AS c ON c.position = j.position
 INNER JOIN penstock.job_queue AS q ON q.id = j.queue_id
@@ -94,7 +96,7 @@ WHERE queue_id = $1 AND state = 7 AND position < $2 ORDER BY position DESC LIMIT
 -- :leases
 -- Where the leases stand whose jobs and fences are in $1. An offer that was accepted has an attempt of its fence.
 SELECT j.id, CAST(d.value ->> 1 AS int), j.state, j.fence, j.due_at, j.times_out_at, j.finished_at, a.outcome,
-    a.answer IS NOT NULL
+    a.answer IS NOT NULL, CASE WHEN j.attempts = 0 THEN j.expires_at END
 FROM jsonb_array_elements(CAST($1 AS jsonb)) AS d (value) -- [postgres]
 FROM json_each($1) AS d -- [sqlite]
 JOIN penstock.job j ON j.id = d.value ->> 0

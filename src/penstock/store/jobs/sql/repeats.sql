@@ -37,14 +37,19 @@ WHERE j.id IN (SELECT value FROM json_each($1)) -- [sqlite]
 -- due instant holds all that is scheduled, too, so it is kept out.
 SELECT position, gate, due_at FROM penstock.job
 WHERE queue_id = $1 AND state = 3 AND turn = $2 AND due_at + 0 > CAST($3 AS bigint)
+    AND (expires_at IS NULL OR expires_at > CAST($3 AS bigint) OR attempts > 0)
 ORDER BY position LIMIT $4
 FOR UPDATE -- [postgres]
 
 -- :offer_again
-UPDATE penstock.job SET fence = fence + 1, due_at = $2
+UPDATE penstock.job SET fence = fence + 1,
+    due_at = CASE
+        WHEN expires_at < CAST($2 AS bigint) AND attempts = 0 AND gate IS NULL THEN expires_at
+        ELSE CAST($2 AS bigint)
+    END
 WHERE position IN (SELECT value FROM json_each($1)) -- [sqlite]
 WHERE position = ANY (ARRAY(SELECT CAST(jsonb_array_elements_text(CAST($1 AS jsonb)) AS bigint))) -- [postgres]
 RETURNING position, id, task, tenant, priority, enqueued_at, fence, attempts, failures, losses, lane_id,
     (SELECT c.payload FROM penstock.job_content c WHERE c.position = job.position),
     (SELECT c.options FROM penstock.job_content c WHERE c.position = job.position),
-    rank
+    due_at, rank

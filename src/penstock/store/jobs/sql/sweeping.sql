@@ -48,8 +48,8 @@ WHERE queue_id > $1 AND queue_id <= $2 AND state IN (6, 7, 8)
 GROUP BY queue_id, state HAVING sum(number) > 0 ORDER BY queue_id, state
 
 -- :jobs_past_retention
--- The last columns tell whether its idempotency key is still remembered or its gather needs it, and whether it is a
--- member of one.
+-- By the retention of their queue. The last columns tell whether it is still needed, by its own retention, its idempotency
+-- key or its gather, and whether it is a member of one.
 SELECT j.position, j.id, j.finished_at, j.attempts + j.events,
     octet_length(c.payload) + coalesce(octet_length(c.result), 0) + coalesce(octet_length(c.failure), 0),
     CASE WHEN EXISTS (
@@ -57,12 +57,31 @@ SELECT j.position, j.id, j.finished_at, j.attempts + j.events,
     ) OR EXISTS (
         SELECT 1 FROM penstock.job_gather_member AS m INNER JOIN penstock.job_gather AS g ON g.id = m.gather_id
         WHERE m.job_id = j.id AND (g.kept_until IS NULL OR g.kept_until > $7)
-    ) THEN 1 ELSE 0 END,
+    ) OR (j.state <> 7 AND j.finished_at + j.retention_ms > $7) THEN 1 ELSE 0 END,
     CASE WHEN EXISTS (SELECT 1 FROM penstock.job_gather_member AS m WHERE m.job_id = j.id) THEN 1 ELSE 0 END
 FROM penstock.job AS j
 INNER JOIN penstock.job_content AS c ON c.position = j.position
 WHERE j.queue_id = $1 AND j.state = $2 AND j.finished_at <= $3 AND (j.finished_at, j.position) > ($4, $5)
 ORDER BY j.finished_at, j.position LIMIT $6
+FOR UPDATE OF j SKIP LOCKED -- [postgres]
+
+-- :jobs_past_own_retention
+-- The same by their own retention: not all of them are past that of their queue.
+SELECT j.position, j.id, j.finished_at + j.retention_ms, j.attempts + j.events,
+    octet_length(c.payload) + coalesce(octet_length(c.result), 0) + coalesce(octet_length(c.failure), 0),
+    CASE WHEN EXISTS (
+        SELECT 1 FROM penstock.job_key AS k WHERE k.job_id = j.id AND k.expires_at > $3
+    ) OR EXISTS (
+        SELECT 1 FROM penstock.job_gather_member AS m INNER JOIN penstock.job_gather AS g ON g.id = m.gather_id
+        WHERE m.job_id = j.id AND (g.kept_until IS NULL OR g.kept_until > $3)
+    ) THEN 1 ELSE 0 END,
+    CASE WHEN EXISTS (SELECT 1 FROM penstock.job_gather_member AS m WHERE m.job_id = j.id) THEN 1 ELSE 0 END
+FROM penstock.job AS j
+INNER JOIN penstock.job_content AS c ON c.position = j.position
+WHERE j.queue_id = $1 AND j.state = $2 AND j.finished_at IS NOT NULL AND j.retention_ms IS NOT NULL
+    AND j.finished_at + j.retention_ms >= $4 AND j.finished_at + j.retention_ms <= $3
+    AND (j.finished_at + j.retention_ms, j.position) > ($4, $5)
+ORDER BY j.finished_at + j.retention_ms, j.position LIMIT $6
 FOR UPDATE OF j SKIP LOCKED -- [postgres]
 
 -- Removing jobs: the arguments are positions, as a JSON array.
