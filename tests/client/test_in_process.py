@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -161,3 +162,14 @@ async def test_closing_ends_what_waits() -> None:
     await app.aclose()
     ended = await asyncio.wait_for(poll, 10)
     assert (ended.offers, ended.drain) == ([], True), "it was told to end, and did not wait to its end"
+
+
+async def test_a_database_that_is_away_is_an_error_of_the_call_and_of_nothing_else() -> None:
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    async with Penstock("postgresql://127.0.0.1:1/none", connect_timeout=0.2) as app:
+        with pytest.raises(errors.ConnectionFailed):
+            await app.queues.list()
+    del app  # asyncio says so when it forgets the error.
+    gc.collect()
+    assert unheard == []

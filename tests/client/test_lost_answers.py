@@ -131,12 +131,32 @@ async def test_an_offer_is_released_once(losing: Losing, name: str) -> None:
     assert (await app.jobs.get(offer.id)).state == "queued"
 
 
+async def test_a_result_that_looks_like_a_release_is_no_release(losing: Losing, name: str) -> None:
+    app = losing.face
+    offer = await _running(app, name)
+    await app.work.release(offer.token)
+    late = {"do": "complete", "token": offer.token, "result": {"do": "release"}}
+    [entry] = await losing.lose(lambda: app.work.report([late]))
+    assert entry.status == 409
+
+
 async def test_publish(losing: Losing, name: str) -> None:
     app = losing.face
     offer = await _running(app, name)
     await losing.lose(lambda: app.work.publish(offer.id, offer.token, "progress", 1))
     kinds = [event.kind for event in (await app.jobs.events(offer.id)).events]
     assert kinds.count("progress") == 1
+
+
+async def test_publish_in_a_batch(losing: Losing, name: str) -> None:
+    app = losing.face
+    offer = await _running(app, name)
+    events = [{"kind": "progress", "data": n} for n in range(3)]
+    batch = [{"do": "publish", "token": offer.token, "events": events}, {"do": "complete", "token": offer.token}]
+    entries = await losing.lose(lambda: app.work.report(batch))
+    assert [entry.status for entry in entries] == [200, 200]
+    kinds = [event.kind for event in (await app.jobs.events(offer.id)).events]
+    assert kinds == ["progress"] * 3 + ["job.succeeded"]
 
 
 async def test_cancel(losing: Losing, name: str) -> None:
@@ -258,7 +278,8 @@ def test_every_verb_is_repeated_here() -> None:
     verbs = {f"{part}.{verb}" for part in vars(face) for verb in dir(getattr(face, part)) if not verb.startswith("_")}
     assert {"jobs.enqueue", "workers.list"} < verbs
     lost = re.findall(r"lose\(\s*lambda: (?:_all\()?app\.(\w+\.\w+)\(", Path(__file__).read_text())
-    assert verbs - set(lost) == {"work.stream"}, "of which there is a test of its own"
+    through = {"jobs.enqueue_new", "work.report_written"}  # What `enqueue` and `report` go through.
+    assert verbs - set(lost) == {"work.stream", *through}, "of a stream there is a test of its own"
 
 
 @campaign

@@ -17,6 +17,7 @@ from penstock.client import calls
 from penstock.client.transport import asynchronous, blocking, http1
 from tests.client.faces import face_of
 from tests.client.peers import LastBytes, ScriptedServer, answer, problem
+from tests.end_to_end.running import RunningServer
 
 QUEUE = (
     b'{"name":"mail","paused":false,"revision":1,"created_at_ms":1,"settings":{},'
@@ -559,3 +560,18 @@ def test_a_server_name_that_does_not_exist_is_told() -> None:
     app = Penstock("http://no-such-host.invalid", timeout=0.01)
     with pytest.raises(errors.ConnectionFailed, match=r"no-such-host\.invalid"):
         app.sync.queues.list()
+
+
+async def test_calls_that_wait_on_the_server_hold_up_no_others(
+    sqlite_server: RunningServer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asynchronous, "CONNECTIONS_MAX", 1)
+    async with Penstock(sqlite_server.url) as app:
+        polls = [asyncio.create_task(app.work.dequeue([name], wait=20)) for _ in range(3)]
+        await app.workers.list()
+        await app.jobs.enqueue(name, "greet")
+        done, waiting = await asyncio.wait(polls, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert len(done.pop().result().offers) == 1
+        for poll in waiting:
+            poll.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

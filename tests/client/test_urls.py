@@ -16,9 +16,9 @@ from penstock import Penstock, errors
     [
         ("", "empty"),
         ("jobs.db", "no scheme"),
-        ("ftp://host", "is no URL"),
-        ("memory:jobs", "is no URL"),
-        ("postgresql:host/db", "is no URL"),
+        ("ftp://host", "is not a URL"),
+        ("memory:jobs", "is not a URL"),
+        ("postgresql:host/db", "is not a URL"),
         ("sqlite:", "does not name a file"),
         ("sqlite://host/jobs.db", "does not name a file"),
         ("sqlite:folder/", "does not name a file"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock import NewJob, errors, value_of
+from penstock import Continuation, NewJob, errors, value_of
+from penstock.client.reading import new_id
 
 
 async def _running(app: Any, name: str, **options: Any) -> Any:
@@ -38,6 +39,27 @@ async def test_many_jobs_are_enqueued_in_slices(app: Any, name: str) -> None:
     assert [entry.status for entry in results] == [202] * 501
     assert len({entry.job.id for entry in results}) == 501
     assert (await app.queues.get(name)).depth == 501
+
+
+async def test_a_job_may_expire_and_have_a_retention_and_a_trace(app: Any, name: str) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    options: dict[str, Any] = {"expires_in_ms": 60_000, "retention_ms": 600_000}
+    own: dict[str, Any] = {"traceparent": trace, "correlation_id": "of-ada"}
+    single = await app.jobs.enqueue(name, "greet", **options, **own)
+    [entry] = await app.jobs.enqueue_many([NewJob(queue=name, task="greet", **options, **own)])
+    for job_id in (single.id, entry.job.id):
+        job = await app.jobs.get(job_id)
+        assert job.expires_at_ms == job.enqueued_at_ms + 60_000
+        assert (job.retention_ms, job.traceparent, job.correlation_id) == (600_000, trace, "of-ada")
+    assert (await app.schedules.put(name, name, "greet", interval_ms=60_000, paused=True, **options)).paused
+
+
+async def test_a_job_that_expired_says_so(app: Any, name: str) -> None:
+    stored = await app.jobs.enqueue(name, "greet", expires_in_ms=1)
+    while (found := await app.jobs.result(stored.id)).state != "cancelled":
+        # Where no server does the upkeep, the next worker who asks gives effect to it.
+        await app.work.dequeue([name])
+    assert found.failure.kind == "Expired"
 
 
 async def test_each_of_many_jobs_is_judged_by_itself(app: Any, name: str) -> None:
@@ -100,6 +122,23 @@ async def test_reports_are_made_together(app: Any, name: str) -> None:
         [{"do": "complete", "token": offers[0].token, "result": 1}, {"do": "heartbeat", "token": "nonsense"}]
     )
     assert [entry.status for entry in results] == [200, 404]
+
+
+async def test_events_of_several_jobs_are_published_together(app: Any, name: str) -> None:
+    first, second = await _running(app, name), await _running(app, name)
+    results = await app.work.report(
+        [
+            {"do": "publish", "token": first.token, "events": [{"kind": "line", "data": n} for n in range(3)]},
+            {"do": "complete", "token": first.token},
+            {"do": "publish", "token": second.token, "events": [{"kind": "line", "id": "l-1"}]},
+            {"do": "publish", "token": first.token, "events": [{"kind": "line"}]},
+        ]
+    )
+    assert [entry.status for entry in results] == [200, 200, 200, 409]
+    events = (await app.jobs.events(first.id)).events
+    assert [event.kind for event in events] == ["line"] * 3 + ["job.succeeded"]
+    assert [value_of(event.data) for event in events[:3]] == [0, 1, 2]
+    assert len((await app.jobs.events(second.id)).events) == 1
 
 
 async def test_a_lease_that_is_over_is_lost(app: Any, name: str) -> None:
@@ -229,6 +268,29 @@ async def test_a_gather_runs_its_continuation(app: Any, name: str) -> None:
     assert (await app.gathers.cancel(opened.gather.id)).state == "cancelled"
     with pytest.raises(errors.GatherNotFound):
         await app.gathers.get("00000000-0000-7000-8000-000000000000")
+
+
+async def test_a_chain_says_what_will_run(app: Any, name: str) -> None:
+    load = NewJob(queue=name, task="load", id="00000000-0000-7000-8000-" + new_id()[-12:])
+    transform = Continuation(queue=name, task="transform", then=load)
+    opened = await app.gathers.create(transform, [NewJob(queue=name, task="extract")])
+    assert [(link.task, link.queue) for link in opened.links] == [("transform", name), ("load", name)]
+    ran = {}
+    for _ in range(3):
+        [offer] = (await app.work.dequeue([name], wait=10)).offers
+        await app.work.report([{"do": "accept", "token": offer.token}, {"do": "complete", "token": offer.token}])
+        ran[offer.task] = offer.id
+    assert list(ran) == ["extract", "transform", "load"]
+    assert [ran["transform"], load.id] == [link.id for link in opened.links]
+    assert (await app.gathers.get(opened.links[1].gather, wait=10)).state == "done"
+
+
+async def test_a_gather_is_waited_for(app: Any, name: str) -> None:
+    opened = await app.gathers.create(NewJob(queue=name, task="whole"), [NewJob(queue=name, task="part")])
+    assert (await app.gathers.get(opened.gather.id, wait=0.01)).state == "waiting"
+    [offer] = (await app.work.dequeue([name], wait=10)).offers
+    await app.work.report([{"do": "accept", "token": offer.token}, {"do": "complete", "token": offer.token}])
+    assert (await app.gathers.get(opened.gather.id, wait=10)).state == "done"
 
 
 async def test_workers_are_listed(app: Any, name: str) -> None:

@@ -15,15 +15,17 @@ import pytest
 from penstock import Penstock, errors, value_of
 from penstock.client import errors as client_errors
 from penstock.store.ownership.record import Record
+from tests.docs.pages import page
 from tests.end_to_end.running import RunningServer
 from tests.support.embedded import PATIENCE_S, EmbeddedFile
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "embedded.md").read_text()
+PAGE = page("docs/embedded.md")
+GUIDE = PAGE.text
 SOURCES = Path(__file__).parents[2] / "src" / "penstock"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+    return [block.text for block in PAGE.of(language)]
 
 
 def test_the_examples_share_a_file(file: EmbeddedFile) -> None:

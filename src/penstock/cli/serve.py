@@ -3,112 +3,122 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, ArgumentCollection, Group, Parameter
 from cyclopts.config import Dict
 
-_FILE = Group.create_ordered("Configuration file")
-_NETWORK = Group.create_ordered("Network")
-_STORAGE = Group.create_ordered("Storage and time")
+if TYPE_CHECKING:
+    from penstock.cli.terminal.screen import Screen
+    from penstock.server.config import StartFailure
+
+_FILE = Group.create_ordered("configuration file")
+_NETWORK = Group.create_ordered("network")
+_STORAGE = Group.create_ordered("storage and time")
 _SQS = Group.create_ordered("SQS")
-_LOGS = Group.create_ordered("Logs and metrics")
+_LOGS = Group.create_ordered("logs and metrics")
 
 
 def serve(  # noqa: PLR0913 - one for each flag
     *,
-    config: Annotated[str | None, Parameter(group=_FILE)] = None,
-    host: Annotated[str, Parameter(group=_NETWORK)] = "127.0.0.1",
-    port: Annotated[int, Parameter(group=_NETWORK)] = 9324,
-    socket: Annotated[str | None, Parameter(group=_NETWORK)] = None,
+    config: Annotated[str | None, Parameter(group=_FILE, metavar="FILE")] = None,
+    host: Annotated[str, Parameter(group=_NETWORK, metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, Parameter(group=_NETWORK, metavar="N")] = 9324,
+    socket: Annotated[str | None, Parameter(group=_NETWORK, metavar="PATH")] = None,
     insecure: Annotated[bool, Parameter(group=_NETWORK, negative="")] = False,
-    tls_certificate: Annotated[str | None, Parameter(group=_NETWORK)] = None,
-    tls_key: Annotated[str | None, Parameter(group=_NETWORK)] = None,
-    allowed_host: Annotated[tuple[str, ...], Parameter(group=_NETWORK, negative="")] = (),
-    allowed_origin: Annotated[tuple[str, ...], Parameter(group=_NETWORK, negative="")] = (),
-    connections_max: Annotated[int, Parameter(group=_NETWORK)] = 10_000,
-    request_memory: Annotated[int, Parameter(group=_NETWORK)] = 256,
-    client_timeout: Annotated[float, Parameter(group=_NETWORK)] = 60,
-    workers: Annotated[int, Parameter(group=_NETWORK)] = 1,
-    store: Annotated[str, Parameter(group=_STORAGE)] = "sqlite:./data/penstock.db",
-    clock: Annotated[Literal["system", "manual"], Parameter(group=_STORAGE)] = "system",
-    public_url: Annotated[str | None, Parameter(group=_SQS)] = None,
-    region: Annotated[str, Parameter(group=_SQS)] = "us-east-1",
-    account: Annotated[str, Parameter(group=_SQS)] = "000000000000",
-    purge_interval: Annotated[int, Parameter(group=_SQS)] = 60,
-    name_reuse_delay: Annotated[int, Parameter(group=_SQS)] = 60,
-    monitoring_token: Annotated[str | None, Parameter(group=_LOGS)] = None,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Parameter(group=_LOGS)] = "info",
-    log_format: Annotated[Literal["console", "json"], Parameter(group=_LOGS)] = "console",
+    tls_certificate: Annotated[str | None, Parameter(group=_NETWORK, metavar="FILE")] = None,
+    tls_key: Annotated[str | None, Parameter(group=_NETWORK, metavar="FILE")] = None,
+    allowed_host: Annotated[tuple[str, ...], Parameter(group=_NETWORK, metavar="NAME", negative="")] = (),
+    allowed_origin: Annotated[tuple[str, ...], Parameter(group=_NETWORK, metavar="URL", negative="")] = (),
+    connections_max: Annotated[int, Parameter(group=_NETWORK, metavar="N")] = 10_000,
+    request_memory: Annotated[int, Parameter(group=_NETWORK, metavar="MIB")] = 256,
+    client_timeout: Annotated[float, Parameter(group=_NETWORK, metavar="S")] = 60,
+    workers: Annotated[int, Parameter(group=_NETWORK, metavar="N")] = 1,
+    store: Annotated[str, Parameter(group=_STORAGE, metavar="URL")] = "sqlite:./data/penstock.db",
+    clock: Annotated[Literal["system", "manual"], Parameter(group=_STORAGE, metavar="KIND")] = "system",
+    public_url: Annotated[str | None, Parameter(group=_SQS, metavar="URL")] = None,
+    region: Annotated[str, Parameter(group=_SQS, metavar="NAME")] = "us-east-1",
+    account: Annotated[str, Parameter(group=_SQS, metavar="ID")] = "000000000000",
+    purge_interval: Annotated[int, Parameter(group=_SQS, metavar="S")] = 60,
+    name_reuse_delay: Annotated[int, Parameter(group=_SQS, metavar="S")] = 60,
+    monitoring_token: Annotated[str | None, Parameter(group=_LOGS, metavar="TOKEN")] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Parameter(group=_LOGS, metavar="LEVEL")
+    ] = "info",
+    log_format: Annotated[Literal["console", "json"], Parameter(group=_LOGS, metavar="KIND")] = "console",
+    color: Annotated[Literal["auto", "always", "never"], Parameter(group=_LOGS, metavar="WHEN")] = "auto",
 ) -> int:
-    """Run the server until it is told to stop.
+    """Run the server until you stop it.
 
     Parameters
     ----------
     config
-        A TOML file with any of these settings (host = "0.0.0.0"), with access keys and tokens, and with queues to
-        make at the start. Flags go before the environment, and the environment goes before the file.
+        TOML file with any of these settings, with access keys and tokens, and with queues to create at the start.
     host
-        The address to listen on. Others than those of this machine alone need keys or tokens in the file, or
-        --insecure.
+        Address to listen on. Non-loopback addresses require keys or tokens in the file, or --insecure.
     port
-        The port to listen on; 0 takes any free one.
+        Port to listen on. 0 picks a free one.
     socket
-        A Unix socket to listen on instead of a host and port, for users who may read and write the store's file. With
-        a SQLite store this server is the owner that embedded clients of the file find; no client starts another one.
+        Unix socket to listen on instead of a host and port, for users who can read and write the store's file. With a
+        SQLite store, embedded clients of that file find this server and start none of their own.
     insecure
-        Listen on an address that other machines reach, although nobody has to prove who they are.
+        Let anyone who can reach the address use the server, without keys or tokens.
     tls_certificate
-        A file with the server's certificate (PEM, with its chain), to speak HTTPS.
+        File with the server's certificate and its chain (PEM). Serves HTTPS.
     tls_key
-        A file with the certificate's key.
+        File with the certificate's private key.
     allowed_host
-        A further name of this server, or *.SUFFIX for all that end so. Without keys and tokens the server answers to IP
+        Another host name of this server, or *.SUFFIX for all names that end in it. Can be repeated. Without keys and
+        tokens, requests for a host that is not allowed are refused, which keeps web pages out. Always allowed: IP
         addresses, names without a dot, localhost, *.localhost, *.internal, *.svc.cluster.local and the host of
-        --public-url only, so that no web page can reach it by a name of its own. Can be repeated.
+        --public-url.
     allowed_origin
-        An origin (https://app.example.com) whose web pages may use this server, as with an SDK for browsers. Pages of
-        all other origins are refused. Can be repeated.
+        Origin, such as https://app.example.com, whose web pages may use this server. Can be repeated. Pages of other
+        origins are refused.
     connections_max
-        How many connections a process serves at a time. Further ones are answered with 503 and closed.
+        Maximum number of open connections per process. Further ones get 503.
     request_memory
-        How many MiB of requests that are not answered yet a process holds. What does not fit is answered with 503. Each
-        connection may hold 32 KiB besides, so small requests always fit.
+        Maximum memory, in MiB per process, for requests in progress. Requests that do not fit get 503. Each connection
+        has another 32 KiB, so small requests always fit.
     client_timeout
-        How many seconds a client may take to send a request or to read its answer, and how long a connection is kept
-        that brings none. The server itself may take as long as it needs.
+        Seconds that a client may take to send a request or to read the response, and that an idle connection stays
+        open. The time the server needs to respond does not count.
     workers
-        How many processes to serve with, all behind the one port. More than one needs PostgreSQL.
+        Number of server processes on the port. More than one needs PostgreSQL.
     store
-        Where everything is kept: sqlite:PATH, postgresql://HOST/DATABASE, or memory: to keep nothing.
+        Where everything is stored: sqlite:PATH, postgresql://HOST/DATABASE, or memory: until the process ends.
     clock
-        manual: time stands still until POST /_penstock/clock/advance {"seconds": 30} moves it. For tests only.
+        system or manual. With manual, time moves only by POST /_penstock/clock/advance {"seconds": 30}. For tests.
     public_url
-        How clients reach this server, for the queue URLs that it gives out. Unset, each client gets the host it used.
+        URL at which clients reach this server, used in queue URLs. By default each client gets the host that it used.
     region
-        The region of requests that name none in their signature.
+        Region of requests whose signature has none.
     account
-        The account that queues belong to where there are no keys, each of which has its own.
+        Account of all queues if there are no keys. With keys, each key has its account.
     purge_interval
-        How many seconds after a purge the next one of that queue is refused; 0 lets all through.
+        Seconds between two purges of a queue. 0 allows any number.
     name_reuse_delay
-        For how many seconds after a queue was deleted its name stays taken; 0 frees it at once.
+        Seconds before the name of a deleted queue can be used again. 0 allows it at once.
     monitoring_token
-        What clients of /metrics, /stats and /v1/queues have to send (Authorization: Bearer TOKEN); who has it can read
-        messages. Once there are keys or tokens, these are closed without it. Better in the environment than on the
-        command line, where others can read it.
+        Token that gives access to /metrics, /stats and the messages in queues (Authorization: Bearer TOKEN). If there
+        are keys or tokens, these routes are closed without it. Set PENSTOCK_MONITORING_TOKEN instead: other users of
+        the machine can read the command line.
     log_level
-        The least that is worth a line.
+        Minimum severity to log: debug, info, warning or error.
     log_format
-        For people or for machines. Logs go to stderr.
+        console or json. Where there is no terminal, console is logfmt. Logs go to stderr.
+    color
+        auto, always or never. With auto, colours are used in a terminal unless NO_COLOR is set.
     """
+    from penstock.cli.starting import Starting
+    from penstock.cli.terminal.screen import Screen
+    from penstock.cli.terminal.server_lines import set_up_logs, set_up_logs_of_child
     from penstock.domain.errors import PenstockError
     from penstock.server.config import ServerConfig, StartFailure
     from penstock.server.config_file import ConfigFile
-    from penstock.server.logs import configure_logging
     from penstock.server.process import run
 
-    configure_logging(level=log_level, form=log_format)
+    screen = Screen(sys.stderr, color=color)
     try:
         file = None if config is None else ConfigFile(config)
         settings = ServerConfig(
@@ -134,20 +144,24 @@ def serve(  # noqa: PLR0913 - one for each flag
             monitoring_token=monitoring_token,
             log_level=log_level,
             log_format=log_format,
+            color=color,
             keys=() if file is None else file.keys,
             tokens=() if file is None else file.tokens,
             queues=() if file is None else file.queues(region, account),
         )
-        run(settings, _announce)
+        set_up_logs(settings)
+        starting = Starting(screen, settings)
+        run(settings, starting.announce, opened=starting.look, set_up_logs=set_up_logs_of_child)
     except StartFailure as failure:
-        return _fail(str(failure))
+        return _fail(screen, failure)
     except PenstockError as error:
-        return _fail(error.reason)
+        return _fail(screen, StartFailure(error.reason))
     return 0
 
 
 def settings_of_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Let the file that --config names stand in for what neither flags nor the environment say."""
+    """Use the settings of the file that --config names where neither flags nor the environment have any."""
+    from penstock.cli.terminal.screen import Screen
     from penstock.server.config import StartFailure
     from penstock.server.config_file import ConfigFile
 
@@ -158,15 +172,12 @@ def settings_of_file(app: App, commands: tuple[str, ...], arguments: ArgumentCol
     try:
         settings = ConfigFile(path).settings
     except StartFailure as failure:
-        raise SystemExit(_fail(str(failure))) from None
+        raise SystemExit(_fail(Screen(sys.stderr), failure)) from None
     Dict(settings, source=path, use_commands_as_keys=False)(app, commands, arguments)
 
 
-def _announce(url: str) -> None:
-    sys.stdout.write(f"penstock is ready at {url}\n")
-    sys.stdout.flush()
+def _fail(screen: Screen, failure: StartFailure) -> int:
+    from penstock.cli.starting import start_failure
 
-
-def _fail(reason: str) -> int:
-    sys.stderr.write(f"penstock: {reason}\n")
+    screen.write(start_failure(screen, failure))
     return 1

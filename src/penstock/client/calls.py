@@ -72,7 +72,17 @@ class Call(Generic[T]):
         """Make it a long poll: a repeat waits only for what is left of `wait_s`."""
         self.wait_s = wait_s
         self.wait = wait
+        self.first = msgspec.structs.replace(self.request, waits=True)
         return self
+
+
+WAIT_S = 20.0
+"""How long one request waits for a job or a gather to end; waiting for longer takes several."""
+
+
+def waiting(path: str, wait_s: float) -> Outgoing:
+    """Make a request that is answered once what it asks for has ended, or after `wait_s`."""
+    return Outgoing("GET", f"{path}?wait={wait_s:.3f}", waits=True) if wait_s else Outgoing("GET", path)
 
 
 class Recipient(Protocol):

@@ -9,6 +9,7 @@ from penstock.domain.errors import PenstockError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.domain.job import Failure
     from penstock.wire.jobs.answers import BatchEntry, Problem
 
 
@@ -28,7 +29,7 @@ class Closed(ClientError):
 
 
 class WrongThread(ClientError, RuntimeError):
-    """`app.sync` was called where an event loop runs, which it would block. Use the async methods there."""
+    """A blocking call was made where an event loop runs, which it would block. Await the async method there."""
 
 
 class WrongProcess(ClientError, RuntimeError):
@@ -41,6 +42,184 @@ class TokenInvalid(ClientError, ValueError):
 
 class NotTrusted(ClientError):
     """The server's certificate is not one that the client trusts. `ca_file` names the authorities to trust."""
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+
+
+class TaskInvalid(ClientError, TypeError):
+    """A function cannot be a task as it is declared; the message says what to change."""
+
+
+class TaskExists(TaskInvalid):
+    """The app has another task of this name."""
+
+
+class TaskNotFound(ClientError, LookupError):
+    """The app has no task of this name. It may be in a module that was not imported."""
+
+
+class ArgumentsInvalid(ClientError, TypeError):
+    """The arguments do not fit the task's signature, or cannot be written as JSON."""
+
+
+class ResultInvalid(ClientError, TypeError):
+    """A result does not fit the task's return type, or cannot be written as JSON."""
+
+
+class ResultTooLarge(ResultInvalid):
+    """A result has more bytes than the server, or the store of an idempotency record, keeps."""
+
+
+class EventInvalid(ClientError, ValueError):
+    """An event cannot be published: its data cannot be written as JSON, or is too large."""
+
+
+class StepInvalid(ClientError, ValueError):
+    """A step has no name that it could be recorded under, or nothing to call."""
+
+
+class NoCurrentJob(ClientError, LookupError):
+    """`current()` was called where no job runs."""
+
+
+class NoTransaction(ClientError, RuntimeError):
+    """A connection commits each statement by itself, where a transaction of yours has to be open."""
+
+
+class OutboxInvalid(ClientError, ValueError):
+    """An outbox does not take this: the job is too large, or there are too many at once."""
+
+
+class RelayFailed(ClientError):
+    """A relay cannot run as it was asked to; the message says why."""
+
+
+class OutboxMissing(RelayFailed):
+    """The database has no table `penstock_outbox`."""
+
+
+class DatabaseUnreachable(RelayFailed):
+    """The database of a relay cannot be reached or read."""
+
+
+class AttemptStale(ClientError, RuntimeError):
+    """A later attempt of the job has committed an effect, so this one must not go on."""
+
+
+class JobEnded(ClientError):
+    """A job ended without a result."""
+
+    def __init__(self, job_id: str, message: str, failure: Failure | None = None) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.failure = failure
+        """What its last attempt failed with."""
+
+    def __reduce__(self) -> tuple[type[JobEnded], tuple[str, str, Failure | None]]:
+        return type(self), (self.job_id, str(self), self.failure)
+
+
+class JobDead(JobEnded):
+    """The job failed for good: out of attempts, a permanent failure, or lost too often. It can be retried."""
+
+
+class JobCancelled(JobEnded):
+    """The job was cancelled, discarded by its task, or expired before it began."""
+
+
+class JobUnfinished(ClientError, TimeoutError):
+    """The job did not end within the timeout of `result`. It goes on."""
+
+
+class FanOutIncomplete(ClientError):
+    """Some jobs of a fan-out could not be enqueued: `results` says which. The continuation will not run."""
+
+
+class FanOutEnded(ClientError):
+    """A fan-out ended without its continuation: it was cancelled, or expired first."""
+
+
+class TransactionUnsupported(ClientError, RuntimeError):
+    """The database of a connection cannot take jobs: it has no schema of Penstock's, or the role has no right to it."""
+
+
+class ServerTooOld(ClientError):
+    """The server does not have what this client needs. Upgrade the server before its clients."""
+
+
+class WorkerInvalid(ClientError, ValueError):
+    """A worker cannot run as it was asked to; the message says why."""
+
+
+class AlreadyTesting(ClientError, RuntimeError):
+    """`app.testing()` was entered while another block of the same app is open."""
+
+
+class RunsForever(ClientError, RuntimeError):
+    """A test ran as many jobs as it may, and there are more."""
+
+
+# -- idempotency ----------------------------------------------------------------------------------
+
+
+class IdempotencyError(ClientError):
+    """`Idempotency` did not run a function, or could not record that it ran."""
+
+
+class IdempotencyInProgress(IdempotencyError):
+    """Another holder works on this key now. Nothing was run."""
+
+    def __init__(self, key: str, retry_after: float) -> None:
+        super().__init__(
+            f"Another holder works on {key}. Its lease ends in {retry_after:g} seconds, unless it is renewed."
+        )
+        self.key = key
+        self.retry_after = retry_after
+        """In how many seconds the lease ends: the key is free then if its holder has died."""
+
+    def __reduce__(self) -> tuple[type[IdempotencyInProgress], tuple[str, float]]:
+        return type(self), (self.key, self.retry_after)
+
+
+class IdempotencyLeaseLost(IdempotencyError):
+    """Another holder took the key over, so this one cannot complete it. The record was not changed."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"The lease on {key} is lost: it ended before this holder had completed, and another took the key over."
+        )
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[IdempotencyLeaseLost], tuple[str]]:
+        return type(self), (self.key,)
+
+
+class FingerprintMismatch(IdempotencyError):
+    """The key stands for another payload. Nothing was run."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} was used with another payload before. Use another key for other work.")
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[FingerprintMismatch], tuple[str]]:
+        return type(self), (self.key,)
+
+
+class IdempotencyInvalid(IdempotencyError, TypeError):
+    """A function cannot be wrapped as it is declared; the message says what to change."""
+
+
+class IdempotencyKeyInvalid(IdempotencyError, ValueError):
+    """A call has no usable key: a part of it is missing, empty, or of a type that is no key."""
+
+
+class RecordsInvalid(IdempotencyError):
+    """The table of records is missing, or is not one of ours; the message says what is wrong with it."""
+
+
+class RecordsUnavailable(IdempotencyError):
+    """The store of records cannot be reached, is locked, or refuses the credentials."""
 
 
 # -- on the way -----------------------------------------------------------------------------------
@@ -104,6 +283,21 @@ class EmbeddedUnsupported(OwnerError):
     """This platform cannot share a SQLite file between processes."""
 
 
+# -- queues of SQS --------------------------------------------------------------------------------
+
+
+class ConsumerInvalid(ClientError, ValueError):
+    """A consumer or handler of an SQS queue cannot work as it was asked to; the message says what to change."""
+
+
+class QueueUnusable(ClientError):
+    """An SQS queue cannot be used: missing, not reachable, or not with these credentials. `__cause__` has more."""
+
+
+class BodyInvalid(ClientError, ValueError):
+    """The body of an SQS message cannot be decoded."""
+
+
 # -- problems -------------------------------------------------------------------------------------
 
 
@@ -111,7 +305,9 @@ class ProblemError(ClientError):
     """The server refused the call (RFC 9457). An unknown type of problem is a plain one."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail or problem.title)
+        said = problem.detail or problem.title
+        # What is wrong with a value is said without its name: "Expected `int` <= 9."
+        super().__init__(f"{problem.field}: {said}" if problem.field and problem.field not in said else said)
         self.problem = problem
 
     def __reduce__(self) -> tuple[type[ProblemError], tuple[Problem]]:

@@ -52,8 +52,8 @@ def read_nothing(_body: bytes, _repeated: bool) -> None:  # noqa: FBT001 - as `C
 
 def segment(text: str) -> str:
     """Quote a text as one part of a path."""
-    if not text:
-        raise ValueError("A name or an id is empty.")
+    if not text or not isinstance(text, str):
+        raise ValueError(f"A name or an id is a text that is not empty, not {text!r}.")
     return quote(text, safe="")
 
 

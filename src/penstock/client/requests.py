@@ -11,7 +11,7 @@ OnDuplicate = Literal["keep", "replace"]
 OnError = Literal["fail", "collect"]
 
 
-class Retry(TypedDict, total=False):
+class RetrySettings(TypedDict, total=False):
     """When a failed attempt is followed by another; it replaces the queue's policy as a whole."""
 
     attempts_max: int
@@ -46,7 +46,9 @@ class ScheduledJob(TypedDict, total=False):
     concurrency: Concurrency
     start_rate: StartRate
     timeout_ms: int
-    retry: Retry
+    expires_in_ms: int
+    retention_ms: int
+    retry: RetrySettings
     unique_key: str
     on_duplicate: OnDuplicate
     tags: list[str]
@@ -59,6 +61,8 @@ class JobOptions(ScheduledJob, total=False):
     delay_ms: int
     run_at_ms: int
     idempotency_key: str
+    traceparent: str
+    correlation_id: str
 
 
 class NewJob(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -79,11 +83,21 @@ class NewJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     concurrency: Concurrency | UnsetType = UNSET
     start_rate: StartRate | UnsetType = UNSET
     timeout_ms: int | UnsetType = UNSET
-    retry: Retry | UnsetType = UNSET
+    expires_in_ms: int | UnsetType = UNSET
+    retention_ms: int | UnsetType = UNSET
+    retry: RetrySettings | UnsetType = UNSET
     unique_key: str | UnsetType = UNSET
     on_duplicate: OnDuplicate | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     idempotency_key: str | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+
+
+class Continuation(NewJob, kw_only=True, omit_defaults=True):
+    """A job that runs after others, and the one that runs after it. Up to 50 follow each other."""
+
+    then: NewJob | UnsetType = UNSET
 
 
 class Rate(TypedDict):
@@ -122,7 +136,7 @@ class QueueSettings(TypedDict, total=False):
     depth_max: int
     rate: Rate | None
     rate_per_tenant: Rate | None
-    retry: Retry
+    retry: RetrySettings
     breaker: Breaker | None
     lanes: dict[str, Lane]
     aging_ms: int
@@ -149,14 +163,23 @@ class JobFilter(TypedDict, total=False):
     enqueued_before_ms: int
 
 
+class ReportEvent(TypedDict):
+    """An event that is published by a report. An `id` that is left out is made before the report is sent."""
+
+    kind: str
+    data: NotRequired[Any]
+    id: NotRequired[str]
+
+
 class Report(TypedDict, total=False):
     """One of several reports: `do` is the verb, and the rest is what that verb takes."""
 
-    do: Literal["accept", "heartbeat", "complete", "fail", "release", "snooze"]
+    do: Literal["accept", "heartbeat", "complete", "fail", "release", "snooze", "publish"]
     token: str
     result: Any
     failure: dict[str, Any]
     delay_ms: int
+    events: list[ReportEvent]
 
 
 def value_of(raw: msgspec.Raw | UnsetType, kind: Any = Any) -> Any:  # noqa: ANN401 - any JSON, as the caller wants it

@@ -26,6 +26,9 @@ class Senders(Protocol):
     def open_sync(self) -> SyncSender:
         """Return the one for sync code."""
 
+    def look_after_store(self) -> None:
+        """Run what comes due by itself, if the engine is in this process."""
+
     def close(self) -> None:
         """Close what sync code used."""
 
@@ -62,6 +65,9 @@ class PeerSenders:
 
         return self._sync.setdefault(self._peer, BlockingTransport(self._peer))
 
+    def look_after_store(self) -> None:
+        """Do nothing: the server does that."""
+
     def close(self) -> None:
         """Close the connections of sync code. Those of an event loop end with it."""
         self._closed = True
@@ -96,6 +102,10 @@ class ProcessSenders:
     def open_sync(self) -> SyncSender:
         """Return the one for sync code."""
         return self._open().for_sync
+
+    def look_after_store(self) -> None:
+        """Have the engine run what comes due by itself, from now on."""
+        self._open().look_after_store()
 
     def close(self) -> None:
         """Stop the engine."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from penstock.client.transport.dialing import Dialer
 
+_PARTS = re.compile(r"([^/?#]*)([^?#]*)(.*)", re.DOTALL)
+"""Of a URL, after its scheme: user and host, path, and the rest."""
 FORMS = "It has to be http://HOST:PORT, https://HOST:PORT, unix:/PATH.sock, sqlite:PATH, memory: or postgresql://HOST/DATABASE."
 _SERVERS = ("http:", "https:", "unix:")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -48,8 +50,8 @@ def read_url(url: str) -> Target:
         case "sqlite":
             return Target("file", _path(url), url)
         case "postgresql" | "postgres" if url.partition(":")[2].startswith("//"):
-            return Target("process", url, _without_password(url))
-    raise UrlInvalid(f"{_without_password(url)[:40]!r} is no URL of Penstock. {FORMS}")
+            return Target("process", url, without_password(url))
+    raise UrlInvalid(f"{without_password(url)[:40]!r} is not a URL for Penstock. {FORMS}")
 
 
 def dialers(url: str, tls: Callable[[], ssl.SSLContext], connect_s: float) -> Sequence[Dialer]:
@@ -59,7 +61,7 @@ def dialers(url: str, tls: Callable[[], ssl.SSLContext], connect_s: float) -> Se
 
 def _dialer(address: str, tls: Callable[[], ssl.SSLContext], connect_s: float) -> Dialer:
     if not address.startswith(_SERVERS):
-        raise UrlInvalid(f"{_without_password(address)[:40]!r} is no address of a server. {FORMS}")
+        raise UrlInvalid(f"{without_password(address)[:40]!r} is no address of a server. {FORMS}")
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
@@ -90,13 +92,18 @@ def _path(url: str) -> str:
     return path
 
 
-def _without_password(url: str) -> str:
-    """Return a URL as it may be shown."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url.partition(":")[0] + ":"
-    user, at, host = parts.netloc.rpartition("@")
-    shown = f"{user.partition(':')[0]}@{host}" if at else host
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown. Of one that is not well-formed, nothing that may be of a password is left."""
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        # No URL, but perhaps another way to name a database, such as libpq's "host=… password=…".
+        secret = ("@" in url or "password" in url.lower()) and not url.startswith("sqlite:")
+        return "…" if secret else url
+    found = _PARTS.fullmatch(rest)
+    assert found is not None, "the expression takes any text"
+    who_and_where, path, more = found.groups()
+    if "@" in path + more:  # The password has a character that ends it here.
+        return f"{scheme}://…"
+    user, at, where = who_and_where.rpartition("@")
     # A password may be a parameter, too.
-    return urlunsplit((parts.scheme, shown, parts.path, "", ""))
+    return f"{scheme}://{user.partition(':')[0]}{at}{where}{path}"

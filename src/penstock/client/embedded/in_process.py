@@ -18,11 +18,13 @@ from penstock.engine.engine import Engine
 from penstock.server.jobs.app import job_endpoint
 from penstock.wire.http import Request, Response
 from penstock.wire.jobs.problems import NOT_FOUND, TOO_LARGE, make_problem, problem_response
+from penstock.wire.jobs.staging import read_staged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 
     from penstock.client.transport.http1 import Outgoing
+    from penstock.domain.clock import ManualClock
     from penstock.server.jobs.call import Streamed
     from penstock.server.jobs.endpoint import Endpoint
 
@@ -54,12 +56,16 @@ class Alone:
 class InProcess:
     """The engine that a URL names, run from the first call on, for requests from any thread and any event loop."""
 
-    def __init__(self, url: str, connect_s: float) -> None:
+    def __init__(self, url: str, connect_s: float, *, clock: ManualClock | None = None) -> None:
         self._url = url
+        self._clock = clock
         self.peer = Alone(connect_s)
         self._lock = threading.Lock()
         self._engine: _Running | None = None
         self._closed = False
+        # Only servers and workers look after what is due in a database; what is in memory nobody else looks after.
+        # Where time is moved by hand, so is what comes due.
+        self._upkeep = url == "memory:" and clock is None
         self.for_async = AsyncSender(self)
         self.for_sync = SyncSender(self)
 
@@ -69,8 +75,15 @@ class InProcess:
             if self._closed:
                 raise Closed("This Penstock was closed.")
             if self._engine is None or self._engine.over.done():
-                self._engine = _Running(self._url)
+                self._engine = _Running(self._url, upkeep=self._upkeep, clock=self._clock)
             return self._engine
+
+    def look_after_store(self) -> None:
+        """Run what comes due by itself, from now on."""
+        with self._lock:
+            self._upkeep = True
+            if self._engine is not None:
+                self._engine.look_after_store()
 
     def close(self) -> None:
         """Stop the engine and wait until it has."""
@@ -97,11 +110,15 @@ class _Running:
     done when the engine has ended.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, upkeep: bool, clock: ManualClock | None = None) -> None:
         self._url = url
+        self._upkeep = upkeep
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._stopping = False
+        self.engine: Engine
+        """There once it is ready, and to be used on its own thread alone."""
         self._endpoint: Endpoint
         self._body_bytes_max = 0
         self.ready: Future[None] = Future()
@@ -127,6 +144,13 @@ class _Running:
         except RuntimeError:
             raise Closed("This Penstock was closed.") from None
         return future
+
+    def look_after_store(self) -> None:
+        """Have the engine run what comes due by itself."""
+        self._upkeep = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # It has ended.
+                self._loop.call_soon_threadsafe(self.engine.start_upkeep)
 
     def give_back(self, answer: object) -> None:
         """Undo what an answer that nobody waits for any more did for its caller alone."""
@@ -175,13 +199,15 @@ class _Running:
             self.over.set_result(None)
 
     async def _serve(self) -> None:
-        # Only servers and workers look after what is due in a database; what is in memory nobody else looks after.
-        async with Engine.open(self._url, upkeep=self._url == "memory:") as engine:
+        async with Engine.open(self._url, clock=self._clock, upkeep=False, read_staged=read_staged) as engine:
+            self.engine = engine
             self._endpoint = job_endpoint(engine)
             self._body_bytes_max = engine.jobs.limits.request_bytes_max
             self._loop = asyncio.get_running_loop()
             if self._stopping:
                 self._stop.set()
+            if self._upkeep:
+                engine.start_upkeep()
             self.ready.set_result(None)
             await self._stop.wait()
 
@@ -270,8 +296,9 @@ class AsyncSender:
     async def _running(self, deadline: float) -> _Running:
         running = self._engine.running()
         if not running.ready.done():
-            # Others may wait for it, too, so nobody cancels it.
-            ready = asyncio.shield(asyncio.wrap_future(running.ready))
+            # Others may wait for it, too: `wait` cancels nothing. What it raises is read below, from `running.ready`.
+            ready = asyncio.wrap_future(running.ready)
+            ready.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait((ready,), timeout=max(deadline - time.monotonic(), 0))
         if not running.ready.done():
             raise DeadlineExceeded("The engine was not opened in time.")

@@ -23,6 +23,46 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 100
 """How many calls of one event loop are under way at once; more wait for their turn. Streams are not counted."""
+POLLS_MAX = 1_000
+"""Likewise of calls that wait on the server. They take turns of their own, so that they hold up no others."""
+
+
+class Turns:
+    """Lets at most `most` in at a time; others wait in line."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._in_use = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self, deadline: float) -> None:
+        """Wait for a turn."""
+        if self._in_use < self._most and not self._line:
+            self._in_use += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
+                await turn  # The turn is handed over with the place of whoever left.
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.leave()
+            else:
+                self._line.remove(turn)
+            if isinstance(error, TimeoutError):
+                message = f"{self._most} calls are under way, and none of them ended in time."
+                raise DeadlineExceeded(message) from None
+            raise
+
+    def leave(self) -> None:
+        """Give the place to the next in line."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._in_use -= 1
 
 
 class Pool:
@@ -33,14 +73,15 @@ class Pool:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._sockets: dict[Connection, socket.socket] = {}
-        self._in_use = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._calls = Turns(CONNECTIONS_MAX)
+        self._polls = Turns(POLLS_MAX)
         self._ending: AsyncGenerator[None] | None = None
 
     async def exchange(self, request: Outgoing, deadline: float) -> Answer:
         """Return the whole answer to a request."""
         token = self._peer.token()
-        await self._enter(deadline)
+        turns = self._polls if request.waits else self._calls
+        await turns.enter(deadline)
         try:
             connection = self._take_idle() or await self._connect(deadline)
             reused = connection.used
@@ -59,7 +100,7 @@ class Pool:
             self._keep(connection)
             return answer
         finally:
-            self._leave()
+            turns.leave()
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -96,34 +137,6 @@ class Pool:
     def descriptors(self) -> list[int]:
         """Return those of all connections, idle or in use."""
         return [connected.fileno() for connected in self._sockets.values()]
-
-    async def _enter(self, deadline: float) -> None:
-        """Wait for a turn."""
-        if self._in_use < CONNECTIONS_MAX and not self._line:
-            self._in_use += 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
-        try:
-            async with asyncio.timeout(max(deadline - time.monotonic(), 0)):
-                await turn  # The turn is handed over with the place of whoever left.
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                self._leave()
-            else:
-                self._line.remove(turn)
-            if isinstance(error, TimeoutError):
-                message = f"{CONNECTIONS_MAX} calls are under way, and none of them ended in time."
-                raise DeadlineExceeded(message) from None
-            raise
-
-    def _leave(self) -> None:
-        while self._line:
-            turn = self._line.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._in_use -= 1
 
     def _take_idle(self) -> Connection | None:
         while self._idle:

@@ -26,6 +26,8 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     target: str
     body: bytes = b""
     headers: str = ""
+    waits: bool = False
+    """Whether the server may wait before it answers."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.client.calls import Reopening, Tries
+from penstock.client.calls import Reopening, Tries, problem_in
 from penstock.client.errors import TransportError
 from penstock.client.transport.http1 import Answer
 
@@ -63,6 +64,18 @@ class Caller:
                     return tries.value
                 pause_s = outcome
             await sender.sleep(pause_s)
+
+    async def follow_once(self, request: Callable[[], Outgoing], timeout: float | None) -> AsyncGenerator[bytes | None]:
+        """Yield None when a stream opens, and its parts, until the server ends it; raises what breaks it."""
+        sender = self.open_sender()
+        deadline = time.monotonic() + (self.timeout_s if timeout is None else timeout)
+        async with sender.stream(request(), deadline, SILENCE_S) as (status, parts):
+            if status == 200:
+                yield None
+                async for part in parts:
+                    yield part
+            elif status != 204:
+                raise problem_in(Answer(status, await _whole(parts)))
 
     async def follow(self, request: Callable[[], Outgoing], timeout: float | None) -> AsyncGenerator[bytes | None]:
         """Yield the parts of a stream, which is opened anew when it breaks or ends; None each time that it opens.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
-from penstock.client.calls import Call
+from penstock.client.calls import WAIT_S, Call, waiting
 from penstock.client.reading import encode, new_id, query, reader, segment
 from penstock.client.slices import slices, written
 from penstock.wire.jobs.gathers import GatherAnswer, GatherView, MemberResults
@@ -39,7 +40,8 @@ class Gathers:
     ) -> GatherAnswer:
         """Enqueue jobs, and have `then` enqueued when they have ended. More than fit one request go in several.
 
-        With `seal=False` more can be added. A gather is sealed only if all its jobs were stored.
+        With `seal=False` more can be added. A gather is sealed only if all its jobs were stored. A `Continuation` has
+        what runs after it in its own `then`. The ids of all that is to run are in the answer's `links`.
         """
         gather_id = id or new_id()
         entries = list(slices(jobs))
@@ -67,9 +69,21 @@ class Gathers:
             gather_id, answer, first + len(entries[0]), entries[1:], seal=seal, timeout=timeout
         )
 
-    async def get(self, gather_id: str, *, timeout: float | None = None) -> GatherView:
-        """Return a gather and how far it is; raises `GatherNotFound`."""
-        return await self._caller.perform(Call("GET", f"/v1/gathers/{segment(gather_id)}", _read_gather), timeout)
+    async def get(self, gather_id: str, *, wait: float = 0.0, timeout: float | None = None) -> GatherView:
+        """Return a gather and how far it is, after waiting for it to end for up to `wait` seconds.
+
+        It has ended when its continuation is enqueued, or never will be. Raises `GatherNotFound`.
+        """
+        path = f"/v1/gathers/{segment(gather_id)}"
+        until = time.monotonic() + wait
+        while True:
+            wait_s = min(max(until - time.monotonic(), 0.0), WAIT_S)
+            call = Call("GET", waiting(path, wait_s).target, _read_gather)
+            found = await self._caller.perform(
+                call.waiting(wait_s, lambda left_s: waiting(path, left_s)) if wait_s else call, timeout
+            )
+            if found.ended_at_ms is not None or time.monotonic() >= until:
+                return found
 
     async def results(
         self, gather_id: str, *, after: int | None = None, limit: int | None = None, timeout: float | None = None
@@ -95,13 +109,13 @@ class Gathers:
         timeout: float | None,
     ) -> GatherAnswer:
         """Add what did not fit the first request, and return all answers as one."""
-        results = list(answer.results)
+        results, links = list(answer.results), answer.links
         for place, part in enumerate(entries):
             last = place == len(entries) - 1
             answer = await self._add(gather_id, first, part, seal=seal and last, timeout=timeout)
             results += answer.results
             first += len(part)
-        return GatherAnswer(gather=answer.gather, results=results)
+        return GatherAnswer(gather=answer.gather, results=results, links=links)
 
     async def _add(
         self, gather_id: str, first: int, entries: list[bytes], *, seal: bool, timeout: float | None

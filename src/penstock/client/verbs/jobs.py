@@ -6,11 +6,13 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.client.calls import FIRST_TRY, Call
+from msgspec import UNSET
+
+from penstock.client.calls import FIRST_TRY, WAIT_S, Call, waiting
 from penstock.client.errors import ClientError, error_of
-from penstock.client.reading import ServerSentEvents, body, decoder, encode, new_id, query, reader, segment
+from penstock.client.reading import ServerSentEvents, body, decoder, new_id, query, reader, segment
 from penstock.client.requests import JobFilter, JobOptions, NewJob
-from penstock.client.slices import slices
+from penstock.client.slices import slices, written
 from penstock.client.transport.http1 import Outgoing
 from penstock.wire.jobs.answers import (
     Accepted,
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
     from penstock.client.verbs.caller import Caller
 
-WAIT_S = 20.0
-"""How long one request for a result waits; waiting for longer takes several."""
 FINISHED = frozenset({"succeeded", "dead", "cancelled"})
 
 _read_accepted = reader(Accepted)
@@ -65,16 +65,18 @@ class Jobs:
         A queue that is full, or a rate that is exceeded, raises `TooMany`; with `retry_too_many` the job is offered
         to the queue again until the timeout.
         """
-        first_headers = "" if "id" in options else FIRST_TRY
-        options.setdefault("id", new_id())
         job = NewJob(queue=queue, task=task, payload=payload, **options)
+        return await self.enqueue_new(job, timeout=timeout, retry_too_many=retry_too_many)
+
+    async def enqueue_new(self, job: NewJob, *, timeout: float | None = None, retry_too_many: bool = False) -> Accepted:
+        """Enqueue a job, as `enqueue` does."""
         call = Call(
             "POST",
             "/v1/jobs",
             _read_accepted,
-            encode(job),
+            written(job),
             retry_too_many=retry_too_many,
-            first_headers=first_headers,
+            first_headers=FIRST_TRY if job.id is UNSET else "",
         )
         return await self._caller.perform(call, timeout)
 
@@ -131,9 +133,9 @@ class Jobs:
         until = time.monotonic() + wait
         while True:
             wait_s = min(max(until - time.monotonic(), 0.0), WAIT_S)
-            call = Call("GET", _waiting(path, wait_s).target, _read_result)
+            call = Call("GET", waiting(path, wait_s).target, _read_result)
             found = await self._caller.perform(
-                call.waiting(wait_s, lambda left_s: _waiting(path, left_s)) if wait_s else call, timeout
+                call.waiting(wait_s, lambda left_s: waiting(path, left_s)) if wait_s else call, timeout
             )
             if found.state in FINISHED or time.monotonic() >= until:
                 return found
@@ -213,7 +215,3 @@ class Jobs:
                     found = _read_event(event.data)
                     seen = found.seq
                     yield found
-
-
-def _waiting(path: str, wait_s: float) -> Outgoing:
-    return Outgoing("GET", f"{path}?wait={wait_s:.3f}" if wait_s else path)

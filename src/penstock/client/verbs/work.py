@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.client.calls import Call
 from penstock.client.errors import LeaseLost, error_of
-from penstock.client.reading import Line, Lines, body, decoder, new_id, reader, segment
+from penstock.client.reading import Line, Lines, body, decoder, encode, new_id, reader, segment
 from penstock.client.transport.http1 import Outgoing
 from penstock.wire.jobs.answers import (
     CreditView,
@@ -35,6 +35,15 @@ _read_credit = reader(CreditView)
 _read_report = reader(ReportView)
 _read_event = reader(EventView)
 _read_line = decoder(Line)
+
+
+class _Verb(msgspec.Struct):
+    """What a report that is JSON text does."""
+
+    do: str
+
+
+_decode_verb = msgspec.json.Decoder(_Verb).decode
 _decode_report = msgspec.json.Decoder(ReportView).decode
 _decode_reports = msgspec.json.Decoder(ReportsAnswer).decode
 
@@ -69,7 +78,7 @@ class Work:
         }
 
         def request(left_s: float) -> Outgoing:
-            return Outgoing("POST", "/v1/dequeue", body({**given, "wait_ms": int(left_s * 1_000)}))
+            return Outgoing("POST", "/v1/dequeue", body({**given, "wait_ms": int(left_s * 1_000)}), waits=True)
 
         call = Call("POST", "/v1/dequeue", _read_offers, request(wait).body)
         return await self._caller.perform(call.waiting(wait, request), timeout)
@@ -82,9 +91,13 @@ class Work:
         worker: str | None = None,
         tasks: Sequence[str] | None = None,
         request_id: str | None = None,
+        reopen: bool = True,
         timeout: float | None = None,
     ) -> OfferStream:
-        """Return a stream of offers, to be opened with `async with`. Its worker has up to `credit` jobs at a time."""
+        """Return a stream of offers, to be opened with `async with`. Its worker has up to `credit` jobs at a time.
+
+        With `reopen=False` it ends when the server ends it, and raises what broke it.
+        """
         given = {
             "queues": _names(queues),
             "count": credit,
@@ -92,7 +105,7 @@ class Work:
             "tasks": tasks,
             "request_id": request_id or new_id(),
         }
-        return OfferStream(self._caller, given, timeout)
+        return OfferStream(self._caller, given, timeout, reopen=reopen)
 
     async def accept(self, token: str, *, timeout: float | None = None) -> ReportView:
         """Begin the attempt that was offered; raises `LeaseLost` if the offer has lapsed."""
@@ -144,17 +157,26 @@ class Work:
         return await self._caller.perform(call, timeout)
 
     async def report(self, reports: Sequence[Report], *, timeout: float | None = None) -> list[ReportEntry]:
-        """Make up to 500 reports, each in its own right, and return what became of each, in order."""
-        releases = {place for place, report in enumerate(reports) if report.get("do") == "release"}
+        """Make up to 500 reports, each in its own right and in order, and return what became of each.
+
+        Reports that publish events have up to 1,000 of them together; those of one report are stored together or not
+        at all.
+        """
+        return await self.report_written([encode(_with_ids(report)) for report in reports], timeout=timeout)
+
+    async def report_written(self, reports: Sequence[bytes], *, timeout: float | None = None) -> list[ReportEntry]:
+        """Make reports that are JSON text already, as `report` does."""
 
         def read(answer: bytes, repeated: bool) -> list[ReportEntry]:  # noqa: FBT001 - as `Call.read` takes it
             entries = _decode_reports(answer).results
+            if not repeated:
+                return entries
             return [
-                ReportEntry(status=200) if repeated and place in releases and _is_lost(entry) else entry
-                for place, entry in enumerate(entries)
+                ReportEntry(status=200) if _is_lost(entry) and _decode_verb(report).do == "release" else entry
+                for report, entry in zip(reports, entries, strict=True)
             ]
 
-        call = Call("POST", "/v1/leases", read, body({"reports": list(reports)}))
+        call = Call("POST", "/v1/leases", read, b'{"reports":[%b]}' % b",".join(reports))
         return await self._caller.perform(call, timeout)
 
     async def publish(
@@ -184,10 +206,11 @@ class OfferStream:
     Its lines are offers, and what the server says of the stream: its name, `held_back`, `drain`.
     """
 
-    def __init__(self, caller: Caller, given: dict[str, Any], timeout: float | None) -> None:
+    def __init__(self, caller: Caller, given: dict[str, Any], timeout: float | None, *, reopen: bool = True) -> None:
         self._caller = caller
         self._given = given
         self._timeout = timeout
+        self._reopen = reopen
         self._open = AsyncExitStack()
         self.name: str | None = None
         """What the server that has the stream calls it; None while it is not open."""
@@ -214,7 +237,8 @@ class OfferStream:
 
     async def _lines(self) -> AsyncIterator[StreamLine]:
         lines = Lines()
-        parts = await self._open.enter_async_context(aclosing(self._caller.follow(self._request, self._timeout)))
+        opened = self._caller.follow if self._reopen else self._caller.follow_once
+        parts = await self._open.enter_async_context(aclosing(opened(self._request, self._timeout)))
         async for part in parts:
             if part is None:
                 lines, self.name = Lines(), None
@@ -234,6 +258,13 @@ def _names(queues: Sequence[str]) -> list[str]:
     if isinstance(queues, str):
         raise TypeError(f"queues has to be a list of names, such as [{queues!r}].")
     return list(queues)
+
+
+def _with_ids(report: Report) -> Report:
+    """Name the events that have no id, so that a repeat publishes none of them twice."""
+    if "events" not in report:
+        return report
+    return {**report, "events": [event if "id" in event else {**event, "id": new_id()} for event in report["events"]]}
 
 
 def _read_release(answer: bytes, repeated: bool) -> ReportView | None:  # noqa: FBT001 - as `Call.read` takes it

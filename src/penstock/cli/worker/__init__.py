@@ -1,0 +1,1 @@
+"""`penstock worker`: one process or several that run an app's tasks."""

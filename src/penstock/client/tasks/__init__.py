@@ -1,0 +1,1 @@
+"""Tasks: functions that are enqueued with typed arguments and run by workers."""

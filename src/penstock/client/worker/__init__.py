@@ -1,0 +1,1 @@
+"""Workers: they take jobs of their queues, run the tasks, and report."""

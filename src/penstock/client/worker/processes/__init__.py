@@ -1,0 +1,1 @@
+"""Child processes that run sync task functions, so that one that hangs can be killed."""

@@ -1,0 +1,6 @@
+"""An entry point whose import never ends."""
+
+import signal
+
+while True:
+    signal.pause()
