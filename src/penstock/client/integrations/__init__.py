@@ -1,0 +1,1 @@
+"""Other libraries and frameworks, each in a module of its own that loads them."""

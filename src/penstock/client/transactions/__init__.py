@@ -1,0 +1,1 @@
+"""Jobs and effects that commit together with what you write to your own database."""

@@ -1,0 +1,1 @@
+"""The settings of a project that uses Penstock."""

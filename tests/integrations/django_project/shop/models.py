@@ -1,0 +1,8 @@
+"""What tasks write to."""
+
+from django.db import models
+
+
+class Order(models.Model):
+    number = models.IntegerField(unique=True)
+    confirmed = models.BooleanField(default=False)
