@@ -1,0 +1,46 @@
+"""What a lane in a terminal shows, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.lab.history import Event
+
+
+def note_of(events: Sequence[Event], calls_before: int) -> tuple[str, int]:
+    """Say what is remarkable about a lane; return it with the number of calls so far, these included."""
+    calls = [event for event in events if event.f in {"effect", "apply"} and event.type == "ok"]
+    crash = next((event for event in events if event.f == "crash"), None)
+    ended = next((event for event in events if event.f == "exit"), None)
+    if crash is not None:
+        note = _of_crash(events, crash, calls, again=calls_before > 0)
+    elif ended is not None:
+        note = f"exit {ended.code}" + ("" if ended.code == 0 else ", its work is cut off")
+    else:
+        note = _of_work(events, calls, again=calls_before > 0)
+    return note, calls_before + len(calls)
+
+
+def _of_work(events: Sequence[Event], calls: Sequence[Event], *, again: bool) -> str:
+    first, *more = (event for event in events if event.f == "receive")
+    if more:
+        often = "twice" if len(more) == 1 else f"{len(more) + 1} times"
+        return f"{'done, but ' if calls else ''}received {often}"
+    if (first.count or 1) > 1:
+        return "gets it again, calls again" if calls and again else "gets it again"
+    if not calls:
+        refused = any(event.f in {"effect", "apply"} and event.type == "fail" for event in events)
+        return "the call is refused" if refused else ""
+    if again:
+        return "the second call"
+    if first.until_ms is not None and calls[0].t_ms > first.until_ms:
+        return "works on without a lease"
+    return "" if any(event.f == "delete" for event in events) else "done, but not deleted"
+
+
+def _of_crash(events: Sequence[Event], crash: Event, calls: Sequence[Event], *, again: bool) -> str:
+    if any(event.f == "delete" and event.i < crash.i for event in events):
+        return "deletes it, then crashes"
+    if calls:
+        return f"calls{' again' if again else ''}, then crashes"
+    return "crashes" if crash.step is None else f"crashes before step {crash.step}"

@@ -1,0 +1,86 @@
+"""Which endpoint and which tables a command means: its flags, else QUEUE_URL, else the server that `lab up` started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.cli.failures import USAGE, Failure
+from penstock.cli.lab.failures import NOT_FOUND
+
+if TYPE_CHECKING:
+    from penstock.lab.tables.places import TablePlace
+
+AWS = "aws"
+NO_TABLES = "none"
+
+
+class Place(NamedTuple):
+    """Where queues and tables are."""
+
+    endpoint: str
+    """A URL, or `aws`."""
+    tables: str
+    region: str
+    profile: str
+
+    @contextlib.contextmanager
+    def clients(self) -> Iterator[tuple[Any, TablePlace | None]]:
+        """Open clients for the queues and the tables, and close them at the end of the block."""
+        from penstock.lab.endpoints import client
+        from penstock.lab.tables.places import table_place
+
+        endpoint = None if self.endpoint == AWS else self.endpoint
+        sqs = client("sqs", endpoint=endpoint, region=self.region, profile=self.profile or None, tries=3)
+        tables = None
+        try:
+            if self.tables != NO_TABLES:
+                tables = table_place(self.tables, region=self.region, profile=self.profile or None)
+            yield sqs, tables
+        finally:
+            sqs.close()
+            if tables is not None:
+                tables.close()
+
+
+def place_of(*, endpoint: str | None, tables: str | None, region: str | None, profile: str | None, data: Path) -> Place:
+    """Return the place that is meant; raises `Failure` for a bad flag, and if nothing says where."""
+    from penstock.lab.background_server import BackgroundServer
+    from penstock.lab.endpoints import REGION, endpoint_of
+
+    if endpoint is None and (queue_url := os.environ.get("QUEUE_URL")):
+        endpoint = endpoint_of(queue_url) or AWS
+    if endpoint is None and (running := BackgroundServer(data).running):
+        endpoint = running.url
+    if endpoint is None:
+        raise Failure(
+            "Nothing says where the queues are.",
+            why=[f"no --endpoint, no QUEUE_URL, and no server of {data} runs"],
+            hint="penstock lab up",
+            exit_code=NOT_FOUND,
+        )
+    return Place(
+        endpoint=checked_endpoint(endpoint),
+        tables=checked_tables(tables, endpoint, data),
+        region=region or os.environ.get("AWS_REGION") or REGION,
+        profile=profile or os.environ.get("AWS_PROFILE", ""),
+    )
+
+
+def checked_endpoint(given: str) -> str:
+    """Return an endpoint as it is used; raises `Failure`."""
+    if given == AWS or given.startswith(("http://", "https://")):
+        return given.rstrip("/")
+    raise Failure(f"--endpoint is a URL or aws, not {given}.", exit_code=USAGE)
+
+
+def checked_tables(given: str | None, endpoint: str, data: Path) -> str:
+    """Return where tables are: on AWS in DynamoDB, elsewhere in a file, unless a flag says otherwise."""
+    if given is None:
+        return "dynamodb:" if endpoint == AWS else f"sqlite:{data / 'tables.db'}"
+    if given == NO_TABLES or given.startswith("dynamodb:") or (given.startswith("sqlite:") and given != "sqlite:"):
+        return given
+    raise Failure(f"--tables is sqlite:PATH, dynamodb:, dynamodb:ENDPOINT or none, not {given}.", exit_code=USAGE)

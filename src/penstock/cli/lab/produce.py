@@ -1,0 +1,82 @@
+"""`penstock lab produce`: sends synthetic messages to a queue."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from penstock.cli.failures import USAGE, Failure, show
+from penstock.cli.lab.failures import failure_of
+from penstock.cli.terminal.screen import Screen
+from penstock.cli.terminal.text import Span
+from penstock.cli.terminal.values import counted, duration
+
+
+def produce(
+    *,
+    n: int = 10,
+    rate: Annotated[float, Parameter(show_default=False)] = 0.0,
+    batch_size: int = 10,
+    poison_count: Annotated[int, Parameter(show_default=False)] = 0,
+    poison_every: Annotated[int, Parameter(show_default=False)] = 0,
+    queue_url: Annotated[str | None, Parameter(metavar="URL")] = None,
+    region: str | None = None,
+    profile: Annotated[str | None, Parameter(metavar="NAME")] = None,
+) -> int:
+    """Send messages with an id and some work to a queue.
+
+    Parameters
+    ----------
+    n
+        How many messages to send; 0 is until you stop it.
+    rate
+        Messages per second; 0 is as fast as possible.
+    batch_size
+        Messages in one call, at most 10.
+    poison_count
+        How many of them are poison, at random places.
+    poison_every
+        Make every Nth message poison; overrides --poison-count.
+    queue_url
+        The queue. Without it, QUEUE_URL.
+    region
+        The region. Without it, AWS_REGION.
+    profile
+        A profile of the AWS configuration. Without it, AWS_PROFILE.
+    """
+    from penstock.lab.producer import ProducerSettings
+    from penstock.lab.producer import produce as send
+
+    try:
+        began_s = time.monotonic()
+        sent = send(
+            ProducerSettings(
+                queue_url=_queue_url(queue_url),
+                n=n,
+                rate=rate,
+                batch_size=batch_size,
+                poison_count=poison_count,
+                poison_every=poison_every,
+                region=region or os.environ.get("AWS_REGION", ""),
+                profile=profile or os.environ.get("AWS_PROFILE", ""),
+            )
+        )
+    except Failure as failure:
+        return show(failure)
+    except Exception as error:  # noqa: BLE001 - the outermost edge
+        return show(failure_of(error))
+    screen = Screen(sys.stderr)
+    took = duration(time.monotonic() - began_s)
+    screen.write([[screen.signs.of("done"), Span(f" {counted(sent, 'message')} sent in {took}")]])
+    return 0
+
+
+def _queue_url(given: str | None) -> str:
+    url = given or os.environ.get("QUEUE_URL", "")
+    if not url:
+        raise Failure("No queue: QUEUE_URL is not set.", hint="penstock lab produce --queue-url URL", exit_code=USAGE)
+    return url

@@ -1,0 +1,84 @@
+"""Words and numbers as reports write them, escaped where they come from a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.lab.history import Event
+    from penstock.lab.run import Outcome, Variant
+
+LOOKS: dict[Outcome, str] = {"holds": "done", "fails": "lost", "unknown": "unknown", "not observed": "unknown"}
+VERDICT_LOOKS = {"held": "done", "failed": "lost", "unknown": "unknown"}
+TYPE_LOOKS = {"ok": "done", "fail": "lost", "info": "unknown", "invoke": "offered"}
+DOES = {
+    "send": "sends {message}",
+    "receive": "receives {message}",
+    "delete": "deletes {message}",
+    "effect": "makes the call for {message}",
+}
+
+
+def instant(ms: int, *, short: bool = False) -> str:
+    """Write an instant as a person reads it, with the exact one in the title."""
+    moment = datetime.fromtimestamp(ms / 1_000, UTC)
+    words = f"{moment.day} {moment:%b, %H:%M}" if short else f"{moment.day} {moment:%b %Y, %H:%M} UTC"
+    return f'<time title="{moment:%Y-%m-%d %H:%M:%S} UTC">{words}</time>'
+
+
+def took(ms: int) -> str:
+    """Write how long something took, with its unit."""
+    return f"{ms / 1_000:,.1f}"
+
+
+def verdict_words(variant: Variant, *, must_break: bool) -> str:
+    """Say what became of a variant: `holds`, or for the broken one `breaks, as it must`."""
+    if variant.name == "protected":
+        return {"held": "holds", "failed": "fails", "unknown": "unknown"}[variant.verdict]
+    if must_break:
+        return "breaks, as it must"
+    return {"held": "does not break, but must", "failed": "breaks in another rule", "unknown": "unknown"}[
+        variant.verdict
+    ]
+
+
+def what(event: Event) -> str:
+    """Say in a few words what an event adds to its columns."""
+    if event.what:
+        return event.what
+    said = []
+    if event.fault:
+        said.append(event.fault)
+    if event.f == "receive" and event.until_ms is not None:
+        said.append(f"lease until {event.until_ms:,} ms")
+    said += [
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+        for name, value in (
+            ("order", event.key),
+            ("group", event.group),
+            ("sequence", event.sequence),
+            ("tenant", event.tenant),
+            ("version", event.version),
+            ("step", event.step),
+            ("exit", event.code),
+            ("try", event.attempt),
+            ("depth", event.depth),
+            ("in flight", event.in_flight),
+            ("consumers", event.consumers),
+        )
+        if value is not None
+    ]
+    return ", ".join(said) or "–"
+
+
+def paragraphs(text: str) -> str:
+    """Write plain text as paragraphs; a blank line divides them."""
+    return "".join(f"<p>{escape(' '.join(part.split()))}</p>" for part in text.split("\n\n") if part.strip())
+
+
+def code_in(text: str) -> str:
+    """Escape a sentence and set what stands between backticks as code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
