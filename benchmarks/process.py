@@ -101,6 +101,16 @@ def memory_bytes_of(pid: int) -> int:
     return int(_sum_over(pid, lambda process: process.memory_info().rss))
 
 
+def pss_bytes_of(pid: int) -> int:
+    """Return the memory of a process and its children; shared pages count once (PSS), where that is known."""
+
+    def read(process: Any) -> float:  # noqa: ANN401 # psutil has no types here.
+        memory = process.memory_full_info()
+        return float(getattr(memory, "pss", memory.rss))
+
+    return int(_sum_over(pid, read))
+
+
 def processes_of(pid: int) -> list[int]:
     """Return a process and its children."""
     found: list[int] = []

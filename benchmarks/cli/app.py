@@ -12,6 +12,7 @@ from benchmarks.cli.batches import bench_batches
 from benchmarks.cli.client import bench_client, bench_ways
 from benchmarks.cli.flood import bench_flood
 from benchmarks.cli.jobs import bench_jobs
+from benchmarks.cli.library import bench_library
 from benchmarks.cli.peers import bench_peers
 from benchmarks.cli.run import Count, Switch, run_to_end
 from benchmarks.cli.scaling import bench_scaling
@@ -24,6 +25,7 @@ app.command(bench_batches, name="batches")
 app.command(bench_client, name="client")
 app.command(bench_flood, name="flood")
 app.command(bench_jobs, name="jobs")
+app.command(bench_library, name="library")
 app.command(bench_peers, name="peers")
 app.command(bench_scaling, name="scaling")
 app.command(bench_ways, name="ways")

@@ -84,17 +84,28 @@ class GoProgram(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.module.rpartition('/')[2]}-{self.version}"
 
     def plan(self, home: Path) -> Plan:
-        settings = {
-            "GOFLAGS": "-mod=mod -modcacherw",
-            "GOPATH": str(home.parent / "go"),
-            "GOCACHE": str(home.parent / "go-build"),
-        }
         command = ["go", "build", "-o", "program", f"{self.module}/{self.package}"]
         return Plan(
             tool="go",
             files={"go.mod": f"module peer\n\ngo 1.18\n\nrequire {self.module} {self.version}\n"},
-            steps=[Step(command=command, settings=settings)],
+            steps=[Step(command=command, settings=_go_settings(home))],
         )
+
+
+class GoFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A Go program from files of our own, with its `go.mod` and `go.sum`; it ends up as `program`."""
+
+    name: str
+    version: str
+    files: dict[str, str]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.version}"
+
+    def plan(self, home: Path) -> Plan:
+        command = ["go", "build", "-o", "program", "."]
+        return Plan(tool="go", files=self.files, steps=[Step(command=command, settings=_go_settings(home))])
 
 
 class PythonPackages(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +130,16 @@ class PythonPackages(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-Source: TypeAlias = MavenLibrary | GoProgram | PythonPackages
+Source: TypeAlias = MavenLibrary | GoProgram | GoFolder | PythonPackages
+
+
+def _go_settings(home: Path) -> dict[str, str]:
+    """Keep what Go downloads and compiles in the cache."""
+    return {
+        "GOFLAGS": "-mod=mod -modcacherw",
+        "GOPATH": str(home.parent / "go"),
+        "GOCACHE": str(home.parent / "go-build"),
+    }
 
 
 def default_cache() -> Path:
