@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +23,24 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("penstock")
+
+# A shell starts what it runs in the background without SIGINT, and so would be all processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Undo what a command sets up for its process, when a test runs it in its own."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict))]
+    before = [(logger, logger.level, logger.propagate, logger.disabled) for logger in loggers]
+    disabled = logging.root.manager.disable
+    yield
+    logging.disable(disabled)
+    for logger, level, propagate, was_disabled in before:
+        if logger.level != level:
+            logger.setLevel(level)
+        logger.propagate, logger.disabled = propagate, was_disabled
 
 
 @pytest.fixture

@@ -28,10 +28,6 @@ class CuttingProxy:
     """
 
     def __init__(self, server_url: str) -> None:
-        address = urlsplit(server_url)
-        assert address.hostname is not None
-        assert address.port is not None
-        self._server = (address.hostname, address.port)
         self.server_url = server_url
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -72,8 +68,18 @@ class CuttingProxy:
                 return  # The listener was closed.
             self._start(self._serve, client)
 
+    def _connect(self) -> socket.socket:
+        address = urlsplit(self.server_url)
+        if address.scheme == "unix":
+            server = socket.socket(socket.AF_UNIX)
+            server.settimeout(TIMEOUT_S)
+            server.connect(address.path)
+            return server
+        assert address.hostname is not None
+        return socket.create_connection((address.hostname, address.port), timeout=TIMEOUT_S)
+
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._server, timeout=TIMEOUT_S) as server:
+        with client, self._connect() as server:
             self._connections += [client, server]
             while True:
                 # Either side may end the connection between two requests, or be ended with the proxy.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -133,6 +134,8 @@ def test_a_worker_does_its_work_and_nothing_else(guarded: RunningServer) -> None
     assert attributes["RedrivePolicy"].endswith('tasks-dead.fifo","maxReceiveCount":5}')
     assert code_of(worker.delete_queue, QueueUrl=url) == "AccessDenied"
     assert code_of(worker.create_queue, QueueName="mine") == "AccessDenied"
+    [denial] = re.findall(r'"reason": "(.*?) because', guarded.errors.read_text())[-1:]
+    assert re.fullmatch(r"User: arn:aws:iam::\d+:user/worker is not .*: sqs:createqueue on .*:mine", denial)
 
 
 def test_those_who_are_not_who_they_say_are_refused(guarded: RunningServer) -> None:
@@ -219,13 +222,13 @@ def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("prot = 1", "penstock.toml, line 1: prot is unknown."),
+        ("prot = 1", "penstock.toml, line 1: unknown setting prot."),
         ('[[queues]]\nname = "a b"', "The queue a b cannot be made as it is declared."),
-        ('[[keys]]\naccess_key_id = "A"\nsecret = "hush"', "keys.0.secret is unknown."),
+        ('[[keys]]\naccess_key_id = "A"\nsecret = "hush"', "unknown setting keys.0.secret."),
     ],
 )
-def test_a_file_that_is_wrong_is_told_of_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "penstock.toml").write_text(text)
-    line = fail_to_serve(tmp_path, "--config", "penstock.toml", "--port", "0", "--store", "memory:")
-    assert told in line
-    assert "hush" not in line
+    said = fail_to_serve(tmp_path, "--config", "penstock.toml", "--port", "0", "--store", "memory:")
+    assert told in said
+    assert "hush" not in said

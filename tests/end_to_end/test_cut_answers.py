@@ -113,7 +113,8 @@ def test_botocore_notices_an_answer_that_is_cut(
         whole = client.read()
         accepted = []
         for cut in range(len(answer)):
-            replay.answers.append(answer[:cut])
+            # A connection that was reset before its request was read has left its answer there.
+            replay.answers[:] = [answer[:cut]]
             with contextlib.suppress(ConnectionClosedError, ResponseParserError):
                 if client.read() != whole:
                     accepted.append(cut)

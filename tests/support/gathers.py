@@ -6,7 +6,17 @@ import itertools
 from typing import Any
 from uuid import UUID
 
-from penstock.domain.gather import CONTINUATION, ErrorPolicy, Gather, GatherState, NewGather, NewMember, id_at
+from penstock.domain.gather import (
+    CONTINUATION,
+    ErrorPolicy,
+    Gather,
+    GatherState,
+    NewGather,
+    NewLink,
+    NewMember,
+    id_after,
+    id_at,
+)
 from penstock.domain.job import Failure, Job, Membership
 from penstock.domain.job_queue import JobQueue
 from penstock.domain.limits import DAY_MS
@@ -18,13 +28,30 @@ _numbers = itertools.count(1)
 
 
 def new_gather(queue: JobQueue, **fields: Any) -> NewGather:
-    """Make a gather whose continuation has the task `then`; `then` are further fields of its draft."""
+    """Make a gather whose continuation has the task `then`; `then` are further fields of its draft.
+
+    `chain` are those of the links that follow.
+    """
     gather_id = fields.pop("id", None) or str(UUID(int=0xA0000000 << 96 | next(_numbers)))
-    then = {"id": id_at(gather_id, CONTINUATION), **fields.pop("then", {})}
+    then = fields.pop("then", {})
     fields.setdefault("on_error", ErrorPolicy.FAIL)
     fields.setdefault("expires_in_ms", DAY_MS)
     fields.setdefault("fingerprint", b"f")
-    return NewGather(id=gather_id, queue=queue, draft=draft("then", gathered=gather_id, **then), **fields)
+    links = _links(gather_id, queue, [then, *fields.pop("chain", [])])
+    return NewGather(id=gather_id, queue=queue, draft=links[0].draft, chain=links[1:], **fields)
+
+
+def _links(gather_id: str, queue: JobQueue, jobs: list[dict[str, Any]]) -> tuple[NewLink, ...]:
+    """Make what continues a gather, one after the other; each may have fields of its draft, and its own `queue`."""
+    links = []
+    for place, job in enumerate(jobs):
+        follows = id_after(gather_id)
+        own = {"id": id_at(gather_id, CONTINUATION), "gathered": gather_id, **job}
+        if place + 1 < len(jobs):
+            own["member"] = Membership(follows, 0)
+        links.append(NewLink(gather_id, own.pop("queue", queue), draft("then", **own)))
+        gather_id = follows
+    return tuple(links)
 
 
 def members(gather_id: str, queue: JobQueue, count: int, first: int = 0, **fields: Any) -> list[NewMember]:

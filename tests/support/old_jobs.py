@@ -9,14 +9,16 @@ import msgspec
 from penstock.domain.job import JobState, Lane
 from penstock.domain.job_errors import JobExists
 from penstock.domain.job_queue import JobQueueSettings
-from penstock.domain.limits import MINUTE_MS
+from penstock.domain.limits import HOUR_MS, MINUTE_MS, REPEAT_WINDOW_MS
 from penstock.domain.operation import JobFilter, OperationKind, OperationState
 from penstock.domain.schedule import Schedule
 from penstock.store.job_port import Enqueued
 from penstock.store.jobs.rows import JobOptions, encode_options
 from penstock.store.port import Store
+from penstock.testing import ManualClock
 from tests.support.gathers import assert_continued, open_gather, run_members
 from tests.support.job_steps import draft, enqueue, enqueue_one, make_queue, offer, offered_ids
+from tests.support.job_sweeps import left, sweep
 
 GROUP, KEY = Lane(key="g", ordered=True), Lane(key="k")
 JOBS: list[tuple[str, str, JobState, Lane, int, int, int]] = [
@@ -135,7 +137,7 @@ def waiting(schema: str, blob: str) -> list[str]:
         )
         made.write("job_content", position=position, payload=b"1", options=encode_options(JobOptions()))
     spec = msgspec.to_builtins(SCHEDULE, builtin_types=(bytes,))
-    for later in ("on_duplicate", "start_rate", "chosen", "member", "gathered"):
+    for later in ("on_duplicate", "start_rate", "chosen", "member", "gathered", "expires_in_ms", "retention_ms"):
         del spec["draft"][later]
     made.write(
         "job_schedule", name="nightly", queue_id=1, spec=msgspec.msgpack.encode(spec), paused=0, next_at=1, revision=3
@@ -198,6 +200,53 @@ async def check_repeats(store: Store) -> None:
     while await jobs.advance_operations() is not None:
         pass
     assert await enqueue_one(jobs, queue, one) == Enqueued(one.id, JobState.CANCELLED, new=False)
+
+
+def before_expiry(schema: str, blob: str, now_ms: int) -> list[str]:
+    """Write jobs of a store in which none expired: one waits, and one succeeded half of its queue's retention ago."""
+    made = _Rows(schema, blob)
+    settings = msgspec.json.encode(JobQueueSettings(retention_ms=2 * HOUR_MS))
+    made.write("job_queue", id=1, name="mail", settings=settings, created_at=0)
+    for position, (job_id, state) in enumerate((("waits", JobState.QUEUED), ("succeeded", JobState.SUCCEEDED)), 1):
+        made.write("job_count", queue_id=1, state=int(state), shard=0, number=1)
+        made.write(
+            "job",
+            position=position,
+            id=job_id,
+            queue_id=1,
+            task="mail",
+            tenant="",
+            priority=4,
+            state=int(state),
+            ready=int(state is JobState.QUEUED),
+            enqueued_at=0,
+            finished_at=None if state is JobState.QUEUED else now_ms - HOUR_MS,
+            rank=0,
+        )
+        made.write("job_content", position=position, payload=b"1", options=encode_options(JobOptions()))
+    for table, column in (("job_queue", "id"), ("job", "position")) if schema else ():
+        made.statements.append(f"ALTER TABLE {schema}{table} ALTER COLUMN {column} RESTART WITH 100")
+    return made.statements
+
+
+async def check_expiry(store: Store, clock: ManualClock) -> None:
+    """Check that jobs from before are offered and swept as they were to be, and that new ones expire."""
+    jobs = store.jobs
+    queue = await jobs.find_queue("mail")
+    new = draft(expires_in_ms=1_000, retention_ms=0)
+    await enqueue(jobs, queue, new)
+    shown = [await jobs.job(job_id) for job_id in ("waits", "succeeded", new.id)]
+    assert [job.retention_ms for job in shown] == [2 * HOUR_MS, 2 * HOUR_MS, REPEAT_WINDOW_MS]
+    assert [job.expires_at_ms for job in shown] == [None, None, clock.now_ms() + 1_000]
+    await clock.advance(ms=1_000)
+    assert await offered_ids(jobs, queue) == ["waits"]
+    assert (await jobs.job(new.id)).state is JobState.CANCELLED
+    await clock.advance(ms=REPEAT_WINDOW_MS)
+    await sweep(jobs)
+    assert await left(jobs) == ["waits", "succeeded"]
+    await clock.advance(ms=HOUR_MS)
+    await sweep(jobs)
+    assert await left(jobs) == ["waits"]
 
 
 async def check_gathers(store: Store) -> None:

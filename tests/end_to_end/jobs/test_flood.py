@@ -12,14 +12,16 @@ import pytest
 
 from tests.end_to_end.jobs.api import Api
 from tests.end_to_end.running import CLIENT_TIMEOUT_S, RunningServer
+from tests.support.campaigns import GATHERING_EVIDENCE, campaign
 
 CONNECTIONS = 50
-REQUESTS = 800
+REQUESTS = 800 if GATHERING_EVIDENCE else 400
 PAYLOAD = "x" * 200_000
 DEPTH_MAX = 150
 BURST = 100
 
 
+@campaign
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_a_flood_takes_nothing_down(
     answers = asyncio.run(flood(server.url, own_api.queue, REQUESTS // 4))
     before_bytes = process.memory_info().rss
     answers += asyncio.run(flood(server.url, own_api.queue, REQUESTS))
-    # 160 megabytes came in, and of those that were refused nothing is left but what the allocator keeps.
+    # 80 megabytes or more came in, and of those that were refused nothing is left but what the allocator keeps.
     assert process.memory_info().rss - before_bytes < 50_000_000
     assert set(answers) == {(202, ""), (429, reason)}
     assert least <= answers[202, ""] <= most

@@ -21,6 +21,8 @@ EXTRAS = {
     "postgres": {"asyncpg"},
     "sqs": {"boto3"},
     "aio-sqs": {"aiobotocore"},
+    "django": {"django", "django-tasks"},
+    "dynamodb": {"boto3"},
     "otel": {"opentelemetry-api", "opentelemetry-sdk"},
 }
 
@@ -56,7 +58,7 @@ def test_a_server_on_postgresql_without_its_driver_says_what_to_install() -> Non
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     [line] = ran.stderr.splitlines()
-    assert line.startswith("penstock: ")
+    assert line.startswith("error: ")
     assert line.endswith("pip install 'penstock[postgres]'.")
 
 

@@ -57,3 +57,56 @@ def test_a_server_on_sqlite_loads_no_framework_and_no_extra() -> None:
     loaded = loaded_by("import penstock.server.process, penstock.server.serving, penstock.store.sqlite")
     assert "uvloop" in loaded
     assert not loaded & (FRAMEWORKS | OPTIONAL)
+
+
+def test_an_app_and_its_worker_load_no_engine() -> None:
+    code = """
+import sys
+from penstock import Penstock, Retry, Snooze, Worker, current, errors
+app = Penstock("http://127.0.0.1:1", timeout=0.1, connect_timeout=0.1)
+@app.task(name="double", retry=Retry(3))
+def double(n: int) -> int:
+    return 2 * n
+worker = Worker(app)
+worker.plan()
+try:
+    double.enqueue_sync(1)
+except errors.TransportError:
+    pass
+engine = [name for name in sys.modules if name.startswith(("penstock.engine", "penstock.server", "penstock.store"))]
+assert not engine, engine
+"""
+    assert not loaded_by(code) & (FRAMEWORKS | OPTIONAL | (SERVING - {"httptools"}))
+
+
+def test_a_worker_that_waits_for_its_server_loads_no_engine() -> None:
+    code = """
+import asyncio, sys
+from penstock import Penstock, Worker
+from penstock.client.worker.notices import ConnectionLost
+app = Penstock("http://127.0.0.1:1", timeout=0.1, connect_timeout=0.1)
+@app.task(name="double")
+async def double(n: int) -> int:
+    return 2 * n
+@app.cron("0 3 * * *", name="nightly", run_in="process")
+def nightly() -> None: ...
+@app.batch_task(name="many")
+async def many(items: list[int]) -> list[int]:
+    return items
+class Stopping:
+    verbose = False
+    def notice(self, notice):
+        if isinstance(notice, ConnectionLost):
+            worker.stop()
+worker = Worker(app, observer=Stopping())
+asyncio.run(worker.run(signals=False))
+engine = [name for name in sys.modules if name.startswith(("penstock.engine", "penstock.server", "penstock.store"))]
+assert not engine, engine
+"""
+    assert not loaded_by(code) & (FRAMEWORKS | OPTIONAL | (SERVING - {"httptools"}))
+
+
+def test_the_lab_s_reports_load_no_server_and_no_extra() -> None:
+    modules = ("checkers.suites", "recording", "report.index", "report.page")
+    code = "\n".join(f"import penstock.lab.{name}" for name in modules)
+    assert not loaded_by(code) & (FRAMEWORKS | OPTIONAL | SERVING)

@@ -24,7 +24,11 @@ def run(pytester: pytest.Pytester, *arguments: str, **outcomes: int) -> pytest.R
 
 def test_the_examples_of_the_documentation_run(pytester: pytest.Pytester) -> None:
     examples = dict(_BLOCK.findall(_DOCS.read_text(encoding="utf-8")))
-    assert set(examples) == {"test_shop.py", "conftest.py"}
+    assert set(examples) == {"shop.py", "test_tasks.py", "test_shop.py", "conftest.py"}
+    pytester.makepyfile(shop=examples["shop.py"], test_tasks=examples["test_tasks.py"])
+    run(pytester, "-o", "asyncio_mode=auto", passed=6)
+
+    pytester.path.joinpath("test_tasks.py").unlink()
     pytester.makepyfile(test_shop=examples["test_shop.py"])
     run(pytester, passed=2)
 
@@ -70,6 +74,48 @@ def test_every_test_has_a_server_of_its_own_also_with_asyncio_and_xdist(pytester
     """)
     run(pytester, passed=9)
     run(pytester, "-n", "2", passed=9)
+
+
+def test_an_app_is_tested_until_the_test_ends(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+        from penstock import Penstock, errors
+
+        app = Penstock("http://127.0.0.1:1", timeout=0.1)
+
+        @app.task
+        async def double(n: int) -> int:
+            return 2 * n
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_plain(penstock_tasks, number):
+            t = penstock_tasks(app)
+            assert t.enqueued() == []
+            job = double.enqueue_sync(number)
+            t.run_all()
+            assert job.result_sync(0) == 2 * number
+            double.enqueue_sync(number)
+
+        @pytest.mark.asyncio
+        @pytest.mark.parametrize("number", range(2))
+        async def test_on_a_loop(penstock_async_tasks, number):
+            t = penstock_async_tasks(app)
+            assert t.enqueued() == []
+            job = await double.enqueue(number)
+            await t.run_all()
+            assert await job.result(0) == 2 * number
+            await double.enqueue(number)
+
+        @pytest.mark.asyncio
+        async def test_the_wrong_one(penstock_tasks):
+            with pytest.raises(errors.WrongThread):
+                penstock_tasks(app)
+
+        def test_the_app_is_given_back():
+            with pytest.raises(errors.ConnectionFailed):
+                double.enqueue_sync(1)
+    """)
+    run(pytester, passed=6)
 
 
 def test_a_run_that_uses_no_fixture_loads_nothing_of_the_server(pytester: pytest.Pytester) -> None:

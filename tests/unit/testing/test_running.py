@@ -31,8 +31,18 @@ def client(server: RunningServer) -> Iterator[Any]:
     client.close()
 
 
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _threads_before() -> None:
+    # Servers that other tests share may run in this process, too.
+    _others.clear()
+    _others.update(threading.enumerate())
+
+
 def server_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "penstock-server"]
+    return [one.name for one in threading.enumerate() if one.name == "penstock-server" and one not in _others]
 
 
 def long_polls(server: RunningServer) -> int:
