@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.client.sqs.message import Message
 from penstock.lab.consumer import Consumer, main
-from penstock.lab.handling import Delivery, Fate, Handling
+from penstock.lab.handling import Fate, Handling, Received, received_of
 from penstock.lab.observing import PHASE_VARIABLE, Observer
 from penstock.lab.payloads import facts_of
 from penstock.lab.producer import Draft, Producer, ProducerSettings
@@ -25,12 +26,12 @@ def _entry(name: str, **members: object) -> Entry:
     return lambda arguments: main(arguments, kind=kind)
 
 
-def _idle(self: Handling, message: Delivery) -> Fate:
+def _idle(self: Handling, message: Received) -> Fate:
     """Say that all is done, and do nothing."""
     return "done"
 
 
-def _unconditional(self: Handling, message: Delivery) -> None:
+def _unconditional(self: Handling, message: Received) -> None:
     """Make the call whatever is on record."""
     self.observer.pace.step()
     assert self.tables.side_effects is not None
@@ -38,13 +39,13 @@ def _unconditional(self: Handling, message: Delivery) -> None:
     self.make_call(message)
 
 
-def _swallow(self: Handling, message: Delivery) -> Fate:
+def _swallow(self: Handling, message: Received) -> Fate:
     """Reject the poison, and say that the good ones are done without doing them."""
     marker = self.settings.reject_payload_marker
     return "rejected" if marker and marker in message.body else "done"
 
 
-def _twice(self: Handling, message: Delivery) -> None:
+def _twice(self: Handling, message: Received) -> None:
     """Make the call once more than asked."""
     Handling.call(self, message)
     self.make_call(message)
@@ -53,9 +54,11 @@ def _twice(self: Handling, message: Delivery) -> None:
 class Acknowledging(Consumer):
     """Deletes what it receives before it does anything with it."""
 
-    def handle_one(self, message: Delivery) -> bool:
-        self.delete(message)
-        return super().handle_one(message)
+    def handle(self, message: Message) -> None:
+        self.observer.pace.step()
+        self.sqs.delete_message(QueueUrl=message.queue_url, ReceiptHandle=message.receipt)
+        self.observer.record("ok", "delete", **received_of(message).facts)
+        super().handle(message)
 
 
 works_on_nothing = _entry("Idle", handle=_idle)
@@ -68,13 +71,13 @@ def acknowledges_on_receipt(arguments: Sequence[str]) -> int:
     return main(arguments, kind=Acknowledging)
 
 
-def _every_other(self: Handling, message: Delivery) -> Fate:
+def _every_other(self: Handling, message: Received) -> Fate:
     """Say that all is done, and do half of it."""
     self.handled = getattr(self, "handled", 0) + 1  # type: ignore[attr-defined]
     return "done" if self.handled % 2 else Handling.handle(self, message)  # type: ignore[attr-defined]
 
 
-def _blind(self: Handling, message: Delivery) -> bool:
+def _blind(self: Handling, message: Received) -> bool:
     """Find nothing on record, whatever is."""
     return False
 

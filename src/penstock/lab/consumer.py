@@ -1,26 +1,84 @@
-"""The lab's consumer: polls a queue, handles each message, deletes it, and fails in every way it is told to."""
+"""The lab's consumer: the kit for SQS consumers, one message at a time, with switches for everything that can go wrong.
+
+It is made of the same parts as `SqsConsumer`. But a message that failed stays hidden until its visibility timeout ends,
+heartbeats are sent only if they are switched on, and every wait is taken on the lab's clock.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import math
 import os
 import sys
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from penstock.client.sqs.denial import Denial
+from penstock.client.sqs.events import Event, Events
+from penstock.client.sqs.handlers import Calls
+from penstock.client.sqs.receiving import Receiver
+from penstock.client.sqs.session import Session
+from penstock.client.sqs.settling import Unsettled
+from penstock.client.sqs.work import Work
+from penstock.client.tasks.retries import RetryAfter
 from penstock.lab.consumer_settings import ConsumerSettings, QueueUrlMissing
 from penstock.lab.endpoints import sqs_of
-from penstock.lab.handling import Delivery, Handling, delivery_of, log, stale_receipt
-from penstock.lab.observing import Observer
+from penstock.lab.handling import Handling, Received, log, received_of
+from penstock.lab.observing import Observer, signals_wake
+from penstock.lab.pace import PaceClock
 from penstock.lab.tables.opening import open_tables
 from penstock.lab.variables import BadValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.client.sqs.delivery import Delivery
+    from penstock.client.sqs.message import Message
+    from penstock.lab.pace import Pace
+
 AT_ONCE = 143
 """The exit code of a consumer that SIGTERM ends in the middle of its work."""
+
+
+class Kept(Exception):
+    """A message is not to be deleted, and its visibility not to be changed."""
+
+
+class PacedClient:
+    """A boto3 client whose receives and deletes take their time on the lab's clock."""
+
+    def __init__(self, client: Any, pace: Pace) -> None:  # noqa: ANN401 - boto3 has no types
+        self.client = client
+        self.pace = pace
+
+    def receive_message(self, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        """Receive, and wait in the call."""
+        answer: dict[str, Any] = self.pace.poll(
+            parameters["WaitTimeSeconds"], lambda: self.client.receive_message(**parameters)
+        )
+        return answer
+
+    def delete_message_batch(self, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        """Delete. Step 6 of a message."""
+        self.pace.step()
+        answer: dict[str, Any] = self.client.delete_message_batch(**parameters)
+        return answer
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
+        return getattr(self.client, name)
+
+
+class RecordedEvents(Events):
+    """Events of the kit, written to the history. An error that no switch asked for ends the consumer."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        super().__init__()
+        self._consumer = consumer
+
+    def emit(self, event: Event) -> None:
+        """Take an event in."""
+        super().emit(event)
+        self._consumer.record(event)
 
 
 class SeenIds:
@@ -51,13 +109,14 @@ class Consumer:
 
     handling = Handling
     """What works on messages. A test may give another."""
+    marks_receives = False
+    """Whether the tries of one receive share a ReceiveRequestAttemptId."""
 
     def __init__(self, settings: ConsumerSettings, observer: Observer) -> None:
         self.settings = settings
         self.observer = observer
-        self.sqs = sqs_of(settings.queue_url, region=settings.aws_region or None)
+        self.sqs: Any = PacedClient(sqs_of(settings.queue_url, region=settings.aws_region or None), observer.pace)
         self.tables = open_tables(settings)
-        self.work = self.handling(settings, observer, self.sqs, self.tables)
         self.seen = SeenIds(settings.idempotency_cache_size)
         self.stopping = False
         self.processed = 0
@@ -66,6 +125,33 @@ class Consumer:
 
     def run(self) -> int:
         """Consume, and return the exit code."""
+        with asyncio.Runner() as runner:
+            runner.run(self._consume())
+        return 0
+
+    async def _consume(self) -> None:
+        settings = self.settings
+        self.session = session = Session(
+            self.sqs,
+            settings.queue_url,
+            clock=PaceClock(self.observer.pace),
+            visibility_s=self.observer.visibility_ms // 1_000 or None,
+            beat_ms=round(settings.heartbeat_seconds * 1_000),
+            denial=Denial(),
+            events=RecordedEvents(self),
+            beats_itself=False,
+        )
+        self.work = self.handling(settings, self.observer, self.tables, session.heartbeats.beat)
+        whole_batch = settings.has("whole-batch")
+        calls = Calls(self.handle_batch if whole_batch else self.handle, session.threads)
+        work = Work(session, calls, backoff=None, batch=whole_batch)
+        try:
+            with signals_wake(asyncio.get_running_loop()):
+                await self._poll(Receiver(session, fifo=self.marks_receives), work)
+        finally:
+            await session.close()
+
+    async def _poll(self, receiver: Receiver, work: Work) -> None:
         pace, idle_ms = self.observer.pace, round(self.settings.idle_timeout_seconds * 1_000)
         quiet_since_ms = pace.now_ms()
         while not self.stopping and not self.enough:
@@ -76,117 +162,112 @@ class Consumer:
                 if left_ms < 1_000:
                     pace.sleep(max(left_ms, 0) / 1_000, wanted=lambda: not self.stopping)
                 wait_s = min(wait_s, max(left_ms // 1_000, 0))
-            messages = self.receive(wait_s)
-            if messages:
-                self.handle_all(messages)
+            deliveries = await receiver.receive(self.most, wait_s)
+            if deliveries:
+                await self._handle_all(work, deliveries)
                 quiet_since_ms = pace.now_ms()
             elif idle_ms and pace.now_ms() >= quiet_since_ms + idle_ms:
                 log.info("no message for %g s", self.settings.idle_timeout_seconds)
                 break
-        return 0
+
+    async def _handle_all(self, work: Work, deliveries: Sequence[Delivery]) -> None:
+        """Handle the messages of one receive, one after another. Each is deleted once it is done."""
+        if self.settings.has("whole-batch") and not self.stopping:
+            work.take(deliveries)
+            await asyncio.gather(*work.tasks)
+            return
+        held = work.hold(deliveries)
+        if self.stopping:
+            # They came after the signal, so others may have them, and at once.
+            await work.release(held, "received while stopping")
+            return
+        for delivery in held:
+            if self.settings.has("delete-on-receive"):
+                await self.session.settling.delete(delivery)
+                self.session.events.emit(Event(kind="deleted", message=delivery.message))
+            await work.run_one(delivery)
 
     @property
     def enough(self) -> bool:
         """Whether as many messages were processed as it is to process."""
         return 0 < self.settings.message_limit <= self.processed
 
-    def receive(self, wait_s: int) -> list[Delivery]:
-        """Wait for messages, and return those that came."""
+    @property
+    def most(self) -> int:
+        """How many messages the next receive asks for."""
         settings = self.settings
-        most = settings.max_messages
-        if settings.message_limit:
-            most = min(most, settings.message_limit - self.processed)
-        answer = self.ask(most, wait_s)
-        messages = [delivery_of(received, settings.queue_url) for received in answer.get("Messages", [])]
-        until_ms = self.observer.now_ms() + self.observer.visibility_ms if self.observer.visibility_ms else None
-        for message in messages:
-            sent_ms = None if message.sent_ms is None else self.observer.since_origin_ms(message.sent_ms)
-            facts = message.facts if self.call is None else message.facts | {"call": self.call}
-            self.observer.record("ok", "receive", **facts, count=message.receives, until_ms=until_ms, sent_ms=sent_ms)
-        return messages
+        left = settings.message_limit - self.processed if settings.message_limit else settings.max_messages
+        return min(settings.max_messages, left)
 
-    def ask(self, most: int, wait_s: int) -> dict[str, Any]:
-        """Make the call, and wait in it."""
-        answer: dict[str, Any] = self.observer.pace.poll(
-            wait_s, lambda: self.sqs.receive_message(**self.request(most, wait_s))
-        )
-        return answer
+    # -- handlers of the kit, called in threads, one at a time ---------------------------------------------------
 
-    def request(self, most: int, wait_s: int) -> dict[str, Any]:
-        """Return what a receive asks for."""
-        return {
-            "QueueUrl": self.settings.queue_url,
-            "MaxNumberOfMessages": most,
-            "WaitTimeSeconds": wait_s,
-            "MessageSystemAttributeNames": ["All"],
-            "MessageAttributeNames": ["All"],
-        }
+    def handle(self, message: Message) -> None:
+        """Handle a message. It is deleted unless this raises `Kept` or `RetryAfter`."""
+        received = received_of(message)
+        if received.id in self.seen:
+            log.info("message %s was handled before", received.id)
+            self.observer.record("fail", "effect", **received.facts, what="left out: in the cache")
+        else:
+            fate = self.work.handle(received)
+            if fate == "failed" and (delay_s := self.retry_s(received)) is not None:
+                raise RetryAfter(delay_s)
+            if fate != "done":
+                raise Kept(fate)
+            self.seen.add(received.id)
+            self.processed += 1
+        if self.settings.has("never-delete") or self.settings.has("delete-on-receive"):
+            raise Kept("a flaw of this consumer")
 
-    def handle_all(self, messages: Sequence[Delivery]) -> None:
-        """Handle the messages of one receive. Those that were done are deleted, each for itself."""
-        if self.stopping:
-            # They came after the signal, so others may have them, and at once.
-            for message in messages:
-                self.work.extend(message, 0)
-            return
-        done: list[Delivery] = []
+    def handle_batch(self, messages: list[Message]) -> None:
+        """Handle all messages of a receive, and keep them all if one of them is bad."""
         bad = 0
         for message in messages:
-            if self.settings.has("delete-on-receive"):
-                self.delete(message)
-            if not self.handle_one(message):
+            try:
+                self.handle(message)
+            except (Kept, RetryAfter):
                 bad += 1
-            elif self.settings.has("whole-batch"):
-                done.append(message)
-            elif not self.settings.has("delete-on-receive"):
-                self.delete(message)
-        if not bad:
-            for message in done:
-                self.delete(message)
+        if bad:
+            raise Kept(f"{bad} of {len(messages)} are bad")
 
-    def handle_one(self, message: Delivery) -> bool:
-        """Handle a message; return whether it can be deleted."""
-        if message.id in self.seen:
-            log.info("message %s was handled before", message.id)
-            self.observer.record("fail", "effect", **message.facts, what="left out: in the cache")
-            return True
-        fate = self.work.handle(message)
-        if fate == "failed":
-            self.retry(message)
-        if fate != "done":
-            return False
-        self.seen.add(message.id)
-        self.processed += 1
-        return True
-
-    def retry(self, message: Delivery) -> None:
-        """Hide a message that failed, for longer each time; or leave that to its visibility timeout."""
+    def retry_s(self, message: Received) -> float | None:
+        """Return for how long to hide a message that failed, more each time; None leaves that to the queue."""
         settings = self.settings
         if settings.has("retry-at-once"):
-            self.work.extend(message, 0)
-            return
+            return 0
         if not settings.retry_base_seconds:
-            return
+            return None
         delay_s = min(settings.retry_base_seconds * 2 ** (message.receives - 1), settings.retry_max_seconds)
-        if settings.retry_jitter:
-            delay_s = self.observer.random.uniform(0, delay_s)
-        self.work.extend(message, math.ceil(delay_s))
+        return self.observer.random.uniform(0, delay_s) if settings.retry_jitter else delay_s
 
-    def delete(self, message: Delivery) -> None:
-        """Step 6. A receipt handle that is stale is worth a warning and no more."""
-        if self.settings.has("never-delete"):
-            return
-        self.observer.pace.step()
-        try:
-            self.sqs.delete_message(QueueUrl=self.settings.queue_url, ReceiptHandle=message.receipt)
-        except self.sqs.exceptions.ClientError as error:
-            if not stale_receipt(error):
-                raise
-            log.warning("message %s was not deleted, its receipt handle is stale: %s", message.id, error)
-            self.observer.record("fail", "delete", **message.facts, what="the receipt handle is stale")
-        else:
-            self.observer.record("ok", "delete", **message.facts)
-            log.info("message %s is done and deleted, receive %d of it", message.id, message.receives)
+    # -- what is seen --------------------------------------------------------------------------------------------
+
+    def record(self, event: Event) -> None:
+        """Write an event of the kit to the history; raise its error if no switch asked for that."""
+        message = received_of(event.message)
+        record, now_ms = self.observer.record, self.observer.now_ms()
+        match event.kind:
+            case "received":
+                until_ms = now_ms + self.observer.visibility_ms if self.observer.visibility_ms else None
+                sent_ms = None if message.sent_ms is None else self.observer.since_origin_ms(message.sent_ms)
+                facts = message.facts if self.call is None else message.facts | {"call": self.call}
+                record("ok", "receive", **facts, count=message.receives, until_ms=until_ms, sent_ms=sent_ms)
+            case "deleted":
+                record("ok", "delete", **message.facts)
+                log.info("message %s is done and deleted, receive %d of it", message.id, message.receives)
+            case "undeleted":
+                if not (isinstance(event.error, Unsettled) and event.error.stale):
+                    assert event.error is not None
+                    raise event.error
+                record("fail", "delete", **message.facts, what="the receipt handle is stale")
+            case "failed" if not isinstance(event.error, Kept | RetryAfter):
+                assert event.error is not None
+                raise event.error
+            case "failed" if isinstance(event.error, Kept):
+                pass
+            case "failed" | "released" | "extended" if event.delay_s is not None:
+                record("ok", "extend", **message.facts, until_ms=now_ms + round(event.delay_s * 1_000))
+            case "failed" | "released" | "lost":
+                record("fail", "extend", **message.facts, what="the lease is over")
 
     def stop(self) -> None:
         """Finish what is in work and receive nothing more; a flawed consumer ends here."""

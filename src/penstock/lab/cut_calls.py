@@ -10,10 +10,11 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.lab.consumer import Consumer, main
+from penstock.client.sqs.message import message_of
+from penstock.lab.consumer import Consumer, PacedClient, main
 from penstock.lab.cutting_proxy import CuttingProxy
 from penstock.lab.endpoints import TRIES, client
-from penstock.lab.handling import delivery_of
+from penstock.lab.handling import received_of
 from penstock.lab.observing import Observer
 from penstock.lab.payloads import facts_of
 
@@ -178,36 +179,17 @@ class CutConsumer(Consumer):
         super().__init__(settings, observer)
         self.sqs.close()
         self.told = msgspec.json.decode(os.environ[RECEIVER_VARIABLE], type=ReceiverSettings)
-        self.fifo = settings.queue_url.endswith(".fifo")
+        fifo = settings.queue_url.endswith(".fifo")
+        self.marks_receives = fifo and self.told.attempt_id
         self.calls = 0
-        sdk_retries = self.told.attempt_id and not self.fifo
+        sdk_retries = self.told.attempt_id and not fifo
         self.line = Line(settings.queue_url, settings.aws_region, observer, sdk_retries=sdk_retries, cut=self.cut)
-        self.sqs = self.work.sqs = self.line.sqs
-
-    def ask(self, most: int, wait_s: int) -> dict[str, Any]:
-        """Receive by short polls, each a call of its own: a pause between tries cannot be taken inside a long poll."""
-        self.calls += 1
-        self.call = f"receive {self.calls}"
-        self.observer.pace.step()
-        extra = {"ReceiveRequestAttemptId": f"{self.observer.process}-{self.calls}"} if self.marked else {}
-        answer, _ = self.line.call(
-            lambda: self.sqs.receive_message(**self.request(most, 0), **extra),
-            cuts=1 if self.calls <= self.told.cuts else 0,
-        )
-        if not answer.get("Messages") and wait_s:
-            self.observer.pace.sleep(_IDLE_S)
-        found: dict[str, Any] = answer
-        return found
-
-    @property
-    def marked(self) -> bool:
-        """Whether this consumer marks its tries itself."""
-        return self.fifo and self.told.attempt_id
+        self.sqs = CutReceives(self)
 
     def cut(self, answer: bytes, attempt: int) -> None:
         """Note which messages an answer had that was lost. Only the proxy knows them."""
         for received in json.loads(answer).get("Messages", []):
-            message = delivery_of(received, self.settings.queue_url)
+            message = received_of(message_of(received, self.settings.queue_url))
             self.observer.record(
                 "info",
                 "receive",
@@ -222,6 +204,29 @@ class CutConsumer(Consumer):
         """Close the proxy, too."""
         super().close()
         self.line.close()
+
+
+class CutReceives(PacedClient):
+    """The client of a `CutConsumer`."""
+
+    def __init__(self, consumer: CutConsumer) -> None:
+        super().__init__(consumer.line.sqs, consumer.observer.pace)
+        self._consumer = consumer
+
+    def receive_message(self, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401 - boto3 has no types
+        """Receive by a short poll: a pause between tries cannot be taken inside a long one."""
+        consumer, wait_s = self._consumer, parameters["WaitTimeSeconds"]
+        consumer.calls += 1
+        consumer.call = f"receive {consumer.calls}"
+        self.pace.step()
+        answer, _ = consumer.line.call(
+            lambda: self.client.receive_message(**parameters | {"WaitTimeSeconds": 0}),
+            cuts=1 if consumer.calls <= consumer.told.cuts else 0,
+        )
+        if not answer.get("Messages") and wait_s:
+            self.pace.sleep(_IDLE_S)
+        found: dict[str, Any] = answer
+        return found
 
 
 def receive(arguments: Sequence[str]) -> int:

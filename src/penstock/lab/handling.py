@@ -14,12 +14,13 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.client.sqs.message import message_of
-from penstock.client.sqs.problems import code_of, is_stale
 from penstock.lab.payloads import business_key, facts_of, payload_of, queue_name, short_receipt
 from penstock.lab.versions import Versions, append_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.client.sqs.message import Message
     from penstock.lab.consumer_settings import ConsumerSettings
     from penstock.lab.observing import Observer
     from penstock.lab.tables.opening import Tables
@@ -34,8 +35,8 @@ log = logging.getLogger("penstock.lab.consumer")
 Fate = Literal["done", "rejected", "failed"]
 
 
-class Delivery(NamedTuple):
-    """One message as it was received."""
+class Received(NamedTuple):
+    """What the lab knows of one received message."""
 
     message_id: str
     """The id that the queue gave it."""
@@ -50,18 +51,17 @@ class Delivery(NamedTuple):
     """What all its events have."""
 
 
-def delivery_of(received: dict[str, Any], queue_url: str) -> Delivery:
-    """Read a message of an answer to ReceiveMessage."""
-    message = message_of(received, queue_url)
+def received_of(message: Message) -> Received:
+    """Read what a message holds."""
     payload = payload_of(message.body)
     facts = facts_of(payload)
     facts |= {
-        "queue": queue_name(queue_url),
+        "queue": queue_name(message.queue_url),
         "message_id": message.id,
         "receipt": short_receipt(message.receipt),
         "group": message.group or facts["group"],
     }
-    return Delivery(
+    return Received(
         message_id=message.id,
         id=str(facts["body_id"] or message.id),
         body=message.body,
@@ -76,17 +76,20 @@ def delivery_of(received: dict[str, Any], queue_url: str) -> Delivery:
 class Handling:
     """Works on messages one by one. Each step is a method, and each method is one step."""
 
-    def __init__(self, settings: ConsumerSettings, observer: Observer, sqs: Any, tables: Tables) -> None:  # noqa: ANN401 - boto3 has no types
+    def __init__(
+        self, settings: ConsumerSettings, observer: Observer, tables: Tables, beat: Callable[[], None]
+    ) -> None:
         self.settings = settings
         self.observer = observer
-        self.sqs = sqs
         self.tables = tables
+        self.beat = beat
+        """Extends the leases of all messages in hand."""
         versioning = settings.versioning
         self.versions = (
             None if versioning is None else Versions(versioning, last_write_wins=settings.has("last-write-wins"))
         )
 
-    def handle(self, message: Delivery) -> Fate:
+    def handle(self, message: Received) -> Fate:
         """Do the work, all but the delete: what came of it says whether that follows."""
         settings = self.settings
         if settings.crash_rate and self.observer.random.random() < settings.crash_rate:
@@ -106,7 +109,7 @@ class Handling:
             return "done"
         self.crash_before(message, 2)
         if settings.has("skip-check") or not self.check(message):
-            self.work(message)
+            self.work()
             self.crash_before(message, 3)
             self.call(message)
             if settings.crash_after_side_effect:
@@ -119,13 +122,13 @@ class Handling:
 
     # -- the steps ------------------------------------------------------------------------------------
 
-    def start(self, message: Delivery) -> None:
+    def start(self, message: Received) -> None:
         """Step 1."""
         self.observer.pace.step()
         attempt = None if self.tables.status is None else self.tables.status.mark_started(message.id)
         self.observer.record("ok", "start", **message.facts, attempt=attempt, what="STARTED")
 
-    def check(self, message: Delivery) -> bool:
+    def check(self, message: Received) -> bool:
         """Step 2: return whether the call is on record."""
         self.observer.pace.step()
         table = self.tables.side_effects
@@ -135,18 +138,18 @@ class Handling:
             self.observer.record("fail", "effect", **message.facts, what="left out: on record")
         return found
 
-    def work(self, message: Delivery) -> None:
+    def work(self) -> None:
         """Take as long as the service outside takes, and keep the lease meanwhile if there is a heartbeat."""
         left_s = self.settings.side_effect_delay_seconds
         beat_s = self.settings.heartbeat_seconds
         while beat_s and left_s > beat_s:
             self.observer.pace.sleep(beat_s)
             left_s -= beat_s
-            self.extend(message, self.observer.visibility_ms // 1_000 or 30)
+            self.beat()
         if left_s:
             self.observer.pace.sleep(left_s)
 
-    def call(self, message: Delivery) -> None:
+    def call(self, message: Received) -> None:
         """Step 3: make the call, unless the conditional write says that it was made."""
         if self.versions is not None and (found := self.versions.read(message.payload)) is not None:
             self.apply(message, *found)
@@ -160,7 +163,7 @@ class Handling:
             return
         self.make_call(message)
 
-    def make_call(self, message: Delivery) -> None:
+    def make_call(self, message: Received) -> None:
         """Do what cannot be undone, and write it down."""
         self.observer.call_made(message.id, _text(message.facts["key"]))
         place = message.facts["sequence"]
@@ -170,7 +173,7 @@ class Handling:
             field = self.settings.side_effect_log_field
             append_line(self.settings.side_effect_log_path, str(message.payload.get(field, "")))
 
-    def apply(self, message: Delivery, entity: str, version: int) -> None:
+    def apply(self, message: Received, entity: str, version: int) -> None:
         """Step 3 with versions: write the state, unless it has a higher one."""
         assert self.versions is not None
         self.observer.pace.step()
@@ -181,7 +184,7 @@ class Handling:
         else:
             self.observer.record("fail", "apply", **facts, what=f"version {version} is stale")
 
-    def complete(self, message: Delivery) -> None:
+    def complete(self, message: Received) -> None:
         """Step 5."""
         self.observer.pace.step()
         if self.tables.status is not None:
@@ -190,7 +193,7 @@ class Handling:
 
     # -- what may happen in between -------------------------------------------------------------------
 
-    def stale(self, message: Delivery) -> bool:
+    def stale(self, message: Received) -> bool:
         """Leave out a message that is too old to be of use."""
         limit_s = self.settings.stale_after_seconds
         if not limit_s or message.sent_ms is None:
@@ -201,28 +204,13 @@ class Handling:
         self.observer.record("fail", "effect", **message.facts, what=f"left out: stale, {age_ms / 1_000:.1f} s old")
         return True
 
-    def extend(self, message: Delivery, seconds: int) -> None:
-        """Extend the lease, or end it with 0."""
-        until_ms = self.observer.now_ms() + seconds * 1_000
-        try:
-            self.sqs.change_message_visibility(
-                QueueUrl=self.settings.queue_url, ReceiptHandle=message.receipt, VisibilityTimeout=seconds
-            )
-        except self.sqs.exceptions.ClientError as error:
-            if not stale_receipt(error):
-                raise
-            log.warning("the lease on message %s is over: %s", message.id, error)
-            self.observer.record("fail", "extend", **message.facts, what="the lease is over")
-        else:
-            self.observer.record("ok", "extend", **message.facts, until_ms=until_ms)
-
-    def crash_before(self, message: Delivery, step: int) -> None:
+    def crash_before(self, message: Received, step: int) -> None:
         """Crash if the plan says so for this receive of the message."""
         plan = self.settings.crash_at_steps
         if 1 <= message.receives <= len(plan) and plan[message.receives - 1] == step:
             self.crash(message, step=step, why="CRASH_AT_STEPS")
 
-    def crash(self, message: Delivery, *, step: int, why: str) -> None:
+    def crash(self, message: Received, *, step: int, why: str) -> None:
         """End at once, as when the machine fails: nothing is cleaned up."""
         log.error("crash on purpose before step %d of message %s", step, message.id)
         self.observer.record(
@@ -230,18 +218,13 @@ class Handling:
         )
         os._exit(CRASHED)
 
-    def key(self, message: Delivery) -> str:
+    def key(self, message: Received) -> str:
         """Return what `message_side_effects` knows the call by."""
         fields = self.settings.business_idempotency_field
         found = business_key(message.payload, fields)
         if fields and found is None:
             log.warning("message %s lacks %s: its own id is the key", message.id, ", ".join(fields))
         return message.id if found is None else found
-
-
-def stale_receipt(error: Exception) -> bool:
-    """Return whether an error says that a receipt handle does not hold its message any more."""
-    return is_stale(code_of(error), str(error))
 
 
 def _text(value: object) -> str | None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from penstock.client.sqs.message import message_of
+from penstock.client.sqs.problems import code_of, is_stale
 from penstock.lab.consumer_settings import ConsumerSettings
 from penstock.lab.endpoints import endpoint_of, sqs_of
-from penstock.lab.handling import delivery_of, stale_receipt
+from penstock.lab.handling import received_of
 from penstock.lab.observing import Observer
 from penstock.lab.payloads import short_receipt
 from penstock.lab.tables.opening import open_tables
@@ -74,7 +76,7 @@ class Messages:
             QueueUrl=self._url, MaxNumberOfMessages=1, WaitTimeSeconds=0, MessageSystemAttributeNames=["All"]
         )
         for received in answer.get("Messages", []):
-            message = delivery_of(received, self._url)
+            message = received_of(message_of(received, self._url))
             return Taken(message.id, message.receipt, message.facts), message.receives, self._until_ms()
         return None
 
@@ -89,7 +91,7 @@ class Messages:
         try:
             getattr(self._sqs, call)(QueueUrl=self._url, ReceiptHandle=taken.handle, **more)
         except self._sqs.exceptions.ClientError as error:
-            if not stale_receipt(error):
+            if not is_stale(code_of(error), str(error)):
                 raise
             return False
         return True

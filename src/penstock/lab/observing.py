@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -16,7 +17,8 @@ from penstock.lab.recording import Recorder
 from penstock.lab.tables.sqlite import SqliteLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import asyncio
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
 FOLDER_VARIABLE = "LAB_FOLDER"
@@ -29,6 +31,23 @@ VISIBILITY_VARIABLE = "LAB_VISIBILITY_SECONDS"
 PHASE_VARIABLE = "LAB_PHASE"
 LEDGER = "ledger.db"
 HISTORY = "history.jsonl"
+
+
+@contextlib.contextmanager
+def signals_wake(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Have signals wake an event loop: one that begins to wait just as a signal comes would sleep through it."""
+    told, tells = socket.socketpair()
+    told.setblocking(False)
+    tells.setblocking(False)
+    loop.add_reader(told, told.recv, 4_096)
+    before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        loop.remove_reader(told)
+        told.close()
+        tells.close()
 
 
 class Observer:

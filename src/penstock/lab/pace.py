@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.domain.clock import SystemClock
+from penstock.domain.clock import SystemClock, Timer
 from penstock.lab.control import Line, decode, encode
 
 if TYPE_CHECKING:
@@ -71,6 +72,27 @@ class SystemPace:
 
     def heard(self) -> None:
         """Nobody waits for that."""
+
+
+class PaceClock:
+    """A pace in the form of a clock. Its timers take real time, during which a process keeps its turn."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    @property
+    def pinned_ms(self) -> int | None:
+        """Nothing: time passes, however fast."""
+        return None
+
+    def now_ms(self) -> int:
+        return self._pace.now_ms()
+
+    def wall_ms(self) -> int:
+        return self._pace.now_ms()
+
+    def call_at(self, at_ms: int, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(max(at_ms - self.now_ms(), 0) / 1_000, callback)
 
 
 class RunnerGone(SystemExit):

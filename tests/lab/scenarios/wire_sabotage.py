@@ -10,7 +10,7 @@ import msgspec
 from penstock.lab import cut_calls, holders
 from penstock.lab.consumer import Consumer, main
 from penstock.lab.consumer_settings import ConsumerSettings
-from penstock.lab.handling import Delivery
+from penstock.lab.handling import Received
 from penstock.lab.observing import Observer
 from penstock.lab.producer import Draft, Producer, ProducerSettings
 
@@ -69,8 +69,8 @@ def sends_without_groups(arguments: Sequence[str]) -> int:
 class Impatient(Consumer):
     """Tries what failed again at once."""
 
-    def retry(self, message: Delivery) -> None:
-        self.work.extend(message, 0)
+    def retry_s(self, message: Received) -> float | None:
+        return 0
 
 
 def retries_at_once(arguments: Sequence[str]) -> int:

@@ -31,25 +31,30 @@ class Delivery:
 
     __slots__ = ("beat_at_ms", "hidden_until_ms", "message", "overdue", "phase", "receipt", "received_ms")
 
-    def __init__(self, message: Message, *, now_ms: int, visibility_s: int) -> None:
+    def __init__(self, message: Message, *, now_ms: int, visibility_s: int | None) -> None:
         self.message = message
         self.phase = Phase.WAITING
         self.receipt = message.receipt
         """The newest receipt handle: a message that comes again while it is held brings another."""
         self.received_ms = now_ms
-        self.hidden_until_ms = now_ms + visibility_s * 1_000
+        self.hidden_until_ms = _hidden_until_ms(now_ms, visibility_s)
         self.beat_at_ms = 0
         """When its visibility is to be extended next."""
         self.overdue = False
         """Whether its visibility may have ended meanwhile, which was said."""
 
-    def received_again(self, message: Message, *, now_ms: int, visibility_s: int) -> None:
+    def received_again(self, message: Message, *, now_ms: int, visibility_s: int | None) -> None:
         """Adopt the receipt handle of a later delivery of the same message."""
         self.receipt = message.receipt
         self.received_ms = now_ms
-        self.hidden_until_ms = now_ms + visibility_s * 1_000
+        self.hidden_until_ms = _hidden_until_ms(now_ms, visibility_s)
         self.overdue = False
 
     def longest_s(self, now_ms: int) -> int:
         """Return for how many more seconds SQS hides it at most."""
         return max(HIDDEN_S_MAX - _MARGIN_S - (now_ms - self.received_ms) // 1_000, 0)
+
+
+def _hidden_until_ms(now_ms: int, visibility_s: int | None) -> int:
+    """Return when a message is visible again: at the latest, if only the queue knows its visibility timeout."""
+    return now_ms + (HIDDEN_S_MAX if visibility_s is None else visibility_s) * 1_000

@@ -53,6 +53,7 @@ class Heartbeats:
     """Keeps deliveries invisible until they are dropped.
 
     With boto3 a thread beats, so that a blocked event loop loses no message; aiobotocore's calls need the loop.
+    Without `beats_itself` there is neither: boto3's user calls `beat`.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Heartbeats:
         beat_ms: int,
         denial: Denial,
         emit: Callable[[Event], None],
+        beats_itself: bool = True,
     ) -> None:
         self._api = api
         self._queue_url = queue_url
@@ -73,6 +75,7 @@ class Heartbeats:
         self._beat_ms = beat_ms
         self._denial = denial
         self._emit = emit
+        self._beats_itself = beats_itself
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
         self._held: set[Delivery] = set()
@@ -90,11 +93,26 @@ class Heartbeats:
             delivery.beat_at_ms = self._clock.now_ms() + self._beat_ms
             self._held.add(delivery)
             self._changed.notify()
+        if not self._beats_itself:
+            return
         if self._api.is_async:
             self._task = self._task or asyncio.create_task(self._beat_on_loop(), name="penstock-sqs-heartbeats")
         elif self._thread is None:
             self._thread = threading.Thread(target=self._beat_in_thread, name="penstock-sqs-heartbeats", daemon=True)
             self._thread.start()
+
+    def beat(self) -> None:
+        """Extend the visibility of all messages now, where no thread does. Events are emitted in this thread."""
+        with self._changed:
+            now_ms = self._clock.now_ms()
+            for delivery in self._held:
+                delivery.beat_at_ms = now_ms
+        while True:
+            with self._changed:
+                beat = self._next()
+            if beat is None:
+                return
+            self._send(beat)
 
     def forget(self, delivery: Delivery) -> None:
         """Stop extending a message's visibility. A call that is on its way may still do so."""
@@ -130,12 +148,15 @@ class Heartbeats:
                 if self._closed:
                     return
             assert beat is not None
-            try:
-                answer = self._api.client.change_message_visibility_batch(**beat.parameters(self._queue_url))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next beat may work
-                self._finish(beat, error)
-            else:
-                self._finish(beat, answer)
+            self._send(beat)
+
+    def _send(self, beat: Beat) -> None:
+        try:
+            answer = self._api.client.change_message_visibility_batch(**beat.parameters(self._queue_url))
+        except Exception as error:  # noqa: BLE001 - the next beat may succeed, whatever the error is
+            self._finish(beat, error)
+        else:
+            self._finish(beat, answer)
 
     async def _beat_on_loop(self) -> None:
         while not self._closed:
@@ -221,5 +242,8 @@ class Heartbeats:
 
     def _tell(self, event: Event) -> None:
         """Emit an event on the event loop, where that still runs."""
+        if not self._beats_itself:
+            self._emit(event)
+            return
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._emit, event)

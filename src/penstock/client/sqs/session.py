@@ -26,12 +26,18 @@ if TYPE_CHECKING:
 
 DELETES_S_MAX = 10.0
 """How long a session that closes waits for deletes of finished work."""
+DEFAULT_VISIBILITY_S = 30
+"""What SQS itself takes where nobody has set a visibility timeout."""
 RELEASE_MS_MAX = 10_000
 """How long a consumer that ends waits for releases."""
 
 
 class Session:
-    """The client, heartbeats and settling of one run, on the running event loop."""
+    """The client, heartbeats and settling of one run, on the running event loop.
+
+    Without `visibility_s`, messages are hidden for as long as their queue says. Without `beats_itself`, visibility is
+    extended only when `heartbeats.beat()` is called.
+    """
 
     def __init__(
         self,
@@ -39,10 +45,11 @@ class Session:
         queue_url: str,
         *,
         clock: Clock,
-        visibility_s: int,
+        visibility_s: int | None,
         beat_ms: int,
         denial: Denial,
         events: Events,
+        beats_itself: bool = True,
     ) -> None:
         self.queue_url = queue_url
         self.clock = clock
@@ -54,20 +61,22 @@ class Session:
             self.api,
             queue_url,
             clock=clock,
-            visibility_s=visibility_s,
+            visibility_s=visibility_s or DEFAULT_VISIBILITY_S,
             beat_ms=beat_ms,
             denial=denial,
             emit=events.emit,
+            beats_itself=beats_itself,
         )
         self.settling = Settling(self.api, queue_url, clock=clock, heartbeats=self.heartbeats, denial=denial)
 
     def parameters(self, count: int, wait_s: int) -> dict[str, Any]:
         """Return what ReceiveMessage is called with."""
+        visibility = {} if self.visibility_s is None else {"VisibilityTimeout": self.visibility_s}
         return {
             "QueueUrl": self.queue_url,
             "MaxNumberOfMessages": count,
             "WaitTimeSeconds": wait_s,
-            "VisibilityTimeout": self.visibility_s,
+            **visibility,
             "MessageAttributeNames": ["All"],
             "AttributeNames": ["All"],
         }

@@ -29,6 +29,11 @@ DELETES_AT_ONCE = 2
 class Unsettled(Exception):
     """SQS did not take a delete or a change; the message says why."""
 
+    def __init__(self, code: str, message: str) -> None:
+        self.stale = is_stale(code, message)
+        """Whether the receipt handle does not hold its message any more."""
+        super().__init__(f"{code}: {message}")
+
 
 class Settling:
     """Deletes messages, and makes them visible again."""
@@ -142,7 +147,7 @@ class Settling:
             for name, (_, one) in named.items():
                 errors.pop(one, None)
                 if name in failed:
-                    errors[one] = Unsettled(f"{failed[name]['Code']}: {failed[name].get('Message', '')}")
+                    errors[one] = Unsettled(failed[name]["Code"], failed[name].get("Message", ""))
             left = [named[name] for name, entry in failed.items() if not _is_final(entry)]
             if not left:
                 break

@@ -38,14 +38,17 @@ class Outcome:
 
 
 class Work:
-    """Runs handlers. A message is in hand from its receipt until it is settled."""
+    """Runs handlers. A message is in hand from its receipt until it is settled.
+
+    Without a `backoff`, a message that failed stays hidden until its visibility timeout ends.
+    """
 
     def __init__(
         self,
         session: Session,
         calls: Calls,
         *,
-        backoff: Backoff,
+        backoff: Backoff | None,
         batch: bool = False,
         fifo: bool = False,
         poison: Callable[[Message, Exception], object] | None = None,
@@ -228,10 +231,17 @@ class Work:
             delivery.phase = Phase.DONE
             emit(Event(kind="failed", message=message, took_s=took_s, error=error, reason="deleted by on_poison"))
             return Outcome(status="failed", error=error, deleted=await self._delete(delivery) is None)
-        wait_s = error.delay_ms / 1_000 if isinstance(error, RetryAfter) else self._backoff.after(message.receive_count)
-        delay_s = await self._delay(delivery, wait_s)
+        delay_s = await self._delay_failed(delivery, error)
         emit(Event(kind="failed", message=message, took_s=took_s, delay_s=delay_s, error=error))
         return Outcome(status="failed", error=error)
+
+    async def _delay_failed(self, delivery: Delivery, error: Exception) -> int | None:
+        if isinstance(error, RetryAfter):
+            return await self._delay(delivery, error.delay_ms / 1_000)
+        if self._backoff is not None:
+            return await self._delay(delivery, self._backoff.after(delivery.message.receive_count))
+        self._leave(delivery)
+        return None
 
     async def _dealt_with(self, message: Message, error: Exception) -> bool:
         """Report poison, if it is; return whether `on_poison` wants it deleted."""

@@ -16,8 +16,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 
 
 def connect(path: Path | str) -> sqlite3.Connection:
-    """Open a file for statements that commit by themselves."""
-    return sqlite3.connect(path, timeout=BUSY_S_MAX, isolation_level=None)
+    """Open a file for statements that commit by themselves, from any thread but only one at a time."""
+    return sqlite3.connect(path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False)
 
 
 def create_status(path: Path | str, name: str) -> None:
