@@ -258,6 +258,7 @@ class Consumer:
                 if not (isinstance(event.error, Unsettled) and event.error.stale):
                     assert event.error is not None
                     raise event.error
+                log.warning("message %s was not deleted, its receipt handle is stale: %s", message.id, event.error)
                 record("fail", "delete", **message.facts, what="the receipt handle is stale")
             case "failed" if not isinstance(event.error, Kept | RetryAfter):
                 assert event.error is not None
