@@ -65,9 +65,9 @@ duplicates  At least two receives, exactly one call.
 Why it broke  the smallest set of events that breaks the rule: 4 of 68, on m1
      #  t, ms  who  event      what
      2     14  A    ▣ receive  lease until 2,014 ms
-     5  2,014  B    ↻ receive  lease until 4,014 ms
-     8  3,072  A    ◆ effect   call written
-    11  5,072  B    ◆ effect   call written
+     5  2,014  B    ↻ receive  received again, lease until 4,014 ms
+     8  3,072  A    ◆ effect   call written, 1.1 s after its lease ended
+    11  5,072  B    ◆ effect   call written, 1.1 s after its lease ended
 
       0 s      1       2      3        4       5
     A ●▣━━━━━━━━━━━━━━━━╌╌╌╌╌╌╌◆✓                   works on without a lease

@@ -76,8 +76,8 @@ def test_the_witnesses_prove_that_the_rule_is_broken(runs: dict[str, Run], name:
 
 PICTURES = {
     "happy": """\
-           20 ms   30     40     50     60      70
-    A ●▣━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━◆  done, but not deleted""",
+      0 s       5        10        15      20
+    A ●▣◆━━━━━━━━━━━━━━━━↻◇━━━━━━━━━━━━━━━━━     †  done, but received twice""",
     "crash": """\
              20 ms     30        40         50
     A ●▣━━━━━━━━━━━━━━━━━━━━━━━━✓╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌✕  deletes it, then crashes""",

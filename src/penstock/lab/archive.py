@@ -12,6 +12,7 @@ from penstock.lab.report.index import RunSummary, index_report, summary_of
 from penstock.lab.report.page import run_report
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from penstock.lab.run import Run
@@ -30,8 +31,11 @@ class Archive:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def keep(self, run: Run) -> Path:
-        """Write the report and the histories of a run, and the index anew; return where the report is."""
+    def keep(self, run: Run, *, coming: Collection[str] = ()) -> Path:
+        """Write the report and the histories of a run, and the index anew; return where the report is.
+
+        `coming` are scenarios that are about to run with the same seed: the report links to theirs, too.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         base = f"{run.scenario}-{run.seed}"
         kept = {}
@@ -47,6 +51,7 @@ class Archive:
         summaries = self.summaries()
         summaries[run.scenario] = summary_of(run, f"{base}.html")
         links = {name: summary.href for name, summary in summaries.items()}
+        links |= {name: f"{name}-{run.seed}.html" for name in coming}
         report = self.folder / f"{base}.html"
         _write(report, run_report(run, index=INDEX, links=links).encode())
         _write(self.folder / _RUNS, msgspec.json.encode(summaries))

@@ -279,11 +279,13 @@ class Laboratory:
 
 def _progress(driver: Driver, processes: Processes, name: VariantName, took_s: float) -> Progress:
     notes = driver.notes
-    done, received = notes["delete", "ok"], notes["receive", "ok"]
+    sent = notes["send", "ok"]
+    # A message that is received twice can be deleted twice, too.
+    done, received = min(notes["delete", "ok"], sent), min(notes["receive", "ok"], sent)
     return Progress(
         variant=name,
-        sent=notes["send", "ok"],
-        in_flight=max(min(received, notes["send", "ok"]) - done, 0),
+        sent=sent,
+        in_flight=max(received - done, 0),
         done=done,
         dead=notes["dead", "ok"],
         consumers=sum(process.name != "producer" for process in processes.running),

@@ -90,6 +90,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
         return next((check for check in self.checks if check.name == name), None)
 
 
+VISIBILITY_MS = 30_000
+"""How long a lease lasts where nobody says: as on SQS."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """All that a report shows of one run."""
 
@@ -129,6 +133,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def variants(self) -> tuple[Variant, ...]:
         return (self.protected,) if self.broken is None else (self.protected, self.broken)
+
+    @property
+    def visibility_ms(self) -> int:
+        """How long a lease lasts."""
+        return int(self.limits.get("visibility_ms", VISIBILITY_MS))
 
     @property
     def broke_as_it_must(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.cli.lab.lane_notes import note_of
@@ -32,13 +32,18 @@ _STEPS_MS = tuple(size * 10**power for power in range(8) for size in (1, 2, 5))
 _TICK_CELLS = 7
 
 
-def marks(signs: Signs, event: Event) -> Span:
-    """Return the sign of an event: a receive that is not the first has another, and so has an exit that is none."""
+def marks(signs: Signs, event: Event, bad: Collection[int] = ()) -> Span:
+    """Return the sign of an event: a receive that is not the first has another, and so has an exit that is none.
+
+    An effect is red where it is among the `bad` events.
+    """
     sign, plain, style = _MARKS.get((event.f, event.type), ("·", ".", "dim"))
     if event.f == "receive" and (event.count or 1) > 1:
         sign, plain, style = _AGAIN
     if event.f == "exit" and event.code != 0:
         sign, plain, style = _MARKS["crash", "info"]
+    if event.f in {"effect", "apply"} and event.i in bad:
+        style = "red"
     return Span(plain if signs.ascii_only else sign, style)
 
 
@@ -95,9 +100,18 @@ class _Scale:
 
 
 def lane_picture(
-    history: History, messages: Sequence[str], screen: Screen, limits: Mapping[str, float], names: Mapping[str, str]
+    history: History,
+    messages: Sequence[str],
+    screen: Screen,
+    limits: Mapping[str, float],
+    names: Mapping[str, str],
+    *,
+    bad: Collection[int] = (),
 ) -> list[list[Span]]:
-    """Draw the life of a message, or of those that a rule is about together; nothing if none was ever received."""
+    """Draw the life of a message, or of those that a rule is about together; nothing if none was ever received.
+
+    `bad` are the events that break the rule.
+    """
     rows = _rows(history, messages, names)
     shown, left_out = rows[:LANES_MAX], len(rows) - LANES_MAX
     if not shown:
@@ -117,7 +131,7 @@ def lane_picture(
     calls = 0
     for row in shown:
         note, calls = note_of(row.events, calls)
-        drawn = _lane(row, screen.signs, scale, visibility_ms)
+        drawn = _lane(row, screen.signs, scale, visibility_ms, bad)
         lines.append([Span(f"    {harmless(row.name):<{wide}} "), *drawn, Span(f"  {note}" if note else "", "dim")])
     if left_out > 0:
         lines.append([Span(f"{' ' * (5 + wide)}and {left_out} more, in the report", "dim")])
@@ -191,7 +205,7 @@ def _deletes(later: Sequence[Event]) -> list[Event]:
     return [event for event in later if event.f == "delete"]
 
 
-def _lane(row: _Row, signs: Signs, scale: _Scale, visibility_ms: int) -> list[Span]:
+def _lane(row: _Row, signs: Signs, scale: _Scale, visibility_ms: int, bad: Collection[int]) -> list[Span]:
     """Draw leases as lines and events as marks: a line is broken where its holder has no lease, or is gone."""
     drawn: list[Span] = [Span(" ")] * CELLS
     held, free, gone = ("=", "-", ".") if signs.ascii_only else ("━", "╌", "·")
@@ -216,7 +230,7 @@ def _lane(row: _Row, signs: Signs, scale: _Scale, visibility_ms: int) -> list[Sp
         while cell in taken and cell < CELLS - 1:
             cell += 1
         taken.add(cell)
-        drawn[cell] = marks(signs, event)
+        drawn[cell] = marks(signs, event, bad)
     return drawn
 
 

@@ -250,9 +250,9 @@ class _Command:
         if not self._as_json:
             summary.head(laboratory.place, laboratory.backend, self._settings.seed)
         results: list[Run] = []
-        for scenario in scenarios:
+        for place, scenario in enumerate(scenarios, 1):
             result, took_s = self._play(laboratory, scenario, knobs[scenario.name])
-            report = self._archive.keep(result)
+            report = self._archive.keep(result, coming=[one.name for one in scenarios[place:]])
             results.append(result)
             if not self._as_json:
                 summary.row(result, took_s, str(report))

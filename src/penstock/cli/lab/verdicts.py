@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.cli.lab.lanes import lane_picture, marks
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.signs import Signs
 from penstock.cli.terminal.text import Line, Span, Style, cells, harmless, wrap
 from penstock.cli.terminal.values import count, duration
-from penstock.lab.checkers.evidence import Check
+from penstock.lab.checkers.evidence import Check, Evidence, lateness
 from penstock.lab.history import Event
 from penstock.lab.report.scene import message_names
 from penstock.lab.report.wording import what
@@ -180,18 +180,21 @@ def _why(screen: Screen, run: Run, variant: Variant, check: Check) -> list[list[
     text = f"{len(check.witness)} of {count(len(events))} events{on}"
     if not failed:
         text = f"the smallest set of events that breaks the rule: {len(check.witness)} of {count(len(events))}{on}"
-    lines: list[list[Span]] = [[Span(label, "bold"), Span(f"  {text}")], *_events(screen, witness, names)]
+    late = lateness(Evidence(events=events), visibility_ms=run.visibility_ms)
+    lines: list[list[Span]] = [[Span(label, "bold"), Span(f"  {text}")], *_events(screen, witness, names, late)]
     about = list(dict.fromkeys(event.message for event in witness if event.message is not None))
-    if picture := lane_picture(variant.history, about, screen, run.limits, names):
+    if picture := lane_picture(variant.history, about, screen, run.limits, names, bad=check.witness):
         lines += [[], *picture]
     return lines
 
 
-def _events(screen: Screen, witness: Sequence[Event], names: dict[str, str]) -> list[list[Span]]:
+def _events(
+    screen: Screen, witness: Sequence[Event], names: dict[str, str], late: Mapping[int, int]
+) -> list[list[Span]]:
     rows: list[tuple[str, str, str, str, Span, str]] = []
     for event in witness:
-        sign = marks(screen.signs, event)
-        said = what(event)
+        sign = marks(screen.signs, event, {one.i for one in witness})
+        said = what(event, late.get(event.i))
         if event.message in names and len({one.message for one in witness}) > 1:
             said = f"{names[event.message or '']}, {said}"
         rows.append((count(event.i), count(event.t_ms), event.process, event.f, sign, said))

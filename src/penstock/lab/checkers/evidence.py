@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -195,3 +196,15 @@ def leases(evidence: Evidence, *, visibility_ms: int) -> list[Lease]:
                     break
             found.append(Lease(message=message, process=got.process, got=got, until_ms=until_ms, over=over))
     return sorted(found, key=lambda lease: lease.got.i)
+
+
+def lateness(evidence: Evidence, *, visibility_ms: int) -> dict[int, int]:
+    """Return the events by which a holder went on after the end of its lease, and how many ms after it."""
+    events = by_message(evidence.events)
+    late = {}
+    for lease in leases(evidence, visibility_ms=visibility_ms):
+        later = (event for event in events[lease.message] if event.process == lease.process and event.i > lease.got.i)
+        for event in itertools.takewhile(lambda event: event.f != "receive", later):
+            if event.f in {"effect", "apply", "report", "delete"} and event.t_ms > lease.until_ms:
+                late[event.i] = event.t_ms - lease.until_ms
+    return late

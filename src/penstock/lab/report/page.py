@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from penstock.lab.checkers.evidence import Evidence, lateness
 from penstock.lab.report import tables
 from penstock.lab.report.pictures import DRAWN
 from penstock.lab.report.scene import Drawing, Key, Strip, message_names, scenes
@@ -197,11 +198,12 @@ def _why_and_history(run: Run) -> str:
             if named is not None and named.verdict == "failed"
             else next((c for c in run.broken.checks if c.verdict == "failed"), None)
         )
+    late = {one.name: _late(run, one) for one in run.variants}
     if check is None or not check.witness:
-        inner = "".join(tables.history(one) for one in reversed(run.variants))
+        inner = "".join(tables.history(one, late=late[one.name]) for one in reversed(run.variants))
         said = f'<p class="note">{escape(check.sentence)}.</p>' if check else ""
         return _section("why", "History" if check is None else title, said + inner)
-    table, shown = tables.why(variant, check)
+    table, shown = tables.why(variant, check, late=late[variant.name])
     name = next((event for event in variant.history.events if event.i == check.witness[-1]), None)
     names = message_names(variant)
     about = f", on {escape(names.get(check.message, check.message))}" if check.message and name is not None else ""
@@ -210,8 +212,15 @@ def _why_and_history(run: Run) -> str:
         f"{len(variant.history.events):,}{about}"
     )
     said = f'<p class="note">{escape(check.rule)}: {escape(check.sentence)}.</p>'
-    others = "".join(tables.history(one, leave_out=shown if one is variant else ()) for one in reversed(run.variants))
+    others = "".join(
+        tables.history(one, late=late[one.name], leave_out=shown if one is variant else ())
+        for one in reversed(run.variants)
+    )
     return _section("why", title, said + table + others, small=small)
+
+
+def _late(run: Run, variant: Variant) -> dict[int, int]:
+    return lateness(Evidence(events=variant.history.events), visibility_ms=run.visibility_ms)
 
 
 def _knobs(run: Run) -> str:

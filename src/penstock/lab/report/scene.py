@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import msgspec
 
 from penstock.lab.checkers.evidence import Evidence, first_of
 from penstock.lab.report.svg import Canvas
-from penstock.lab.run import Variant
+from penstock.lab.run import VISIBILITY_MS, Variant
 
 if TYPE_CHECKING:
     from penstock.lab.history import Event
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 _STEPS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000)
 _HOUR_MS = 3_600_000
 TICKS_MAX = 6
+IDLE_PART, IDLE_MS = 0.2, 1_000
+"""How long nothing must happen for a picture with gaps to leave that out: a part of the whole time, and at least."""
+BUSY_PART, GAPS_MAX = 0.4, 2
+"""A picture has gaps only if no more than this part of the time is left, and only so many."""
+GAP = 0.1
+"""How wide such a gap is, as a part of the width."""
+_GAP_LABEL = 0.19
+"""How far from its middle no other instant is written."""
+_MARGIN = 0.08
+"""How much of the time beside a gap is kept, as a part of all that is shown."""
 
 
 class Strip(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +76,14 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """What messages are called in the picture: m1, m2, … in the order they were sent."""
     span_ms: int
     """The time that the whole width stands for, the same in both variants."""
+    instants: tuple[int, ...] = ()
+    """When anything happens in either variant, in order."""
+    round_ms: int = 1
+    """The longest time from the send of a message to its last event, in either variant."""
+    origin_ms: int = 0
+    """The instant at the left."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """What is left out: from and until when."""
     limits: dict[str, float]
     tops: dict[str, float]
     """The highest values in either variant, so that both are drawn to one scale."""
@@ -79,25 +98,59 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def visibility_ms(self) -> int:
-        return int(self.limits.get("visibility_ms", 30_000))
+        return int(self.limits.get("visibility_ms", VISIBILITY_MS))
 
     def at(self, t_ms: float) -> float:
         """Return the place of an instant, as a part of the width."""
-        return max(0.0, min(t_ms / self.span_ms, 1.0))
+        t_ms = max(0.0, min(t_ms - self.origin_ms, self.span_ms))
+        per_ms = (1 - GAP * len(self.gaps)) / (self.span_ms - sum(end - start for start, end in self.gaps))
+        left = 0.0
+        for start, end in self.gaps:
+            if t_ms >= end:
+                left += GAP - (end - start) * per_ms
+            elif t_ms > start:
+                left += (t_ms - start) * (GAP / (end - start) - per_ms)
+        return left + t_ms * per_ms
+
+    def since(self, origin_ms: int) -> Scene:
+        """Return the same with another instant at the left, and as wide as the longest message takes."""
+        return msgspec.structs.replace(self, origin_ms=origin_ms, span_ms=max(int(self.round_ms * 1.05), 1))
+
+    def without_idle_time(self) -> Scene:
+        """Return the same with gaps where nothing happens for long in either variant."""
+        last_ms = self.instants[-1]
+        idle = [
+            (before, after)
+            for before, after in itertools.pairwise(self.instants)
+            if after - before > max(IDLE_PART * last_ms, IDLE_MS)
+        ]
+        left_ms = last_ms - sum(after - before for before, after in idle)
+        if left_ms > BUSY_PART * last_ms or len(idle) > GAPS_MAX:
+            return self
+        margin = max(round(_MARGIN * left_ms), last_ms // 200, 1)
+        gaps = tuple((before + margin, after - margin) for before, after in idle)
+        return msgspec.structs.replace(self, gaps=gaps, span_ms=last_ms + 2 * margin)
 
     def name(self, message: str | None) -> str:
         return self.names.get(message or "", message or "")
 
     def ticks(self) -> list[tuple[int, str]]:
         """Return instants for the axis, with their words."""
-        return ticks(self.span_ms)
+        if not self.gaps:
+            return [(self.origin_ms + t_ms, words) for t_ms, words in ticks(self.span_ms)]
+        step = _step(self.span_ms - sum(end - start for start, end in self.gaps))
+        middles = [self.at((start + end) / 2) for start, end in self.gaps]
+        places = [
+            place
+            for place in range(0, self.span_ms + 1, step)
+            if all(abs(self.at(place) - middle) > _GAP_LABEL for middle in middles)
+        ]
+        return [(place, f"{place / 1_000:g}{' s' if place in {places[0], places[-1]} else ''}") for place in places]
 
 
 def ticks(span_ms: float) -> list[tuple[int, str]]:
     """Return at most `TICKS_MAX` even instants from 0 on; the first and the last one have the unit."""
-    step = next((step for step in _STEPS_MS if span_ms / step <= TICKS_MAX), None)
-    if step is None:
-        step = math.ceil(span_ms / TICKS_MAX / _HOUR_MS) * _HOUR_MS
+    step = _step(span_ms)
     places = list(range(0, int(span_ms) + 1, step))
     unit, size = ("ms", 1) if step < 100 else ("s", 1_000) if step < 60_000 else ("min", 60_000)
     return [
@@ -106,10 +159,16 @@ def ticks(span_ms: float) -> list[tuple[int, str]]:
     ]
 
 
+def _step(span_ms: float) -> int:
+    step = next((step for step in _STEPS_MS if span_ms / step <= TICKS_MAX), None)
+    return step or math.ceil(span_ms / TICKS_MAX / _HOUR_MS) * _HOUR_MS
+
+
 def scenes(run: Run) -> list[Scene]:
     """Prepare both variants to be drawn to the same scale."""
     seen = [(variant, Evidence(events=variant.history.events)) for variant in run.variants]
-    last = max((_last_ms(evidence) for _, evidence in seen), default=0)
+    shown = [event for _, evidence in seen for event in _shown(evidence)]
+    last = max((event.t_ms for event in shown), default=0)
     tops: dict[str, float] = {}
     for _, evidence in seen:
         for name, value in _tops(evidence).items():
@@ -120,6 +179,8 @@ def scenes(run: Run) -> list[Scene]:
             evidence=evidence,
             names=message_names(variant),
             span_ms=max(int(last * 1.05), 1),
+            instants=tuple(sorted({0, *(event.t_ms for event in shown)})),
+            round_ms=max((_round_ms(evidence) for _, evidence in seen), default=1),
             limits=run.limits,
             tops=tops,
             culprits=frozenset(i for check in variant.checks if check.verdict == "failed" for i in check.witness),
@@ -129,15 +190,20 @@ def scenes(run: Run) -> list[Scene]:
     ]
 
 
-def _last_ms(evidence: Evidence) -> int:
-    """Return when the last thing happened that a picture shows: the end of idle consumers, and the look at what is
-    left, come long after that.
-    """
+def _shown(evidence: Evidence) -> list[Event]:
+    """Return what a picture shows. The end of idle consumers, and the look at what is left, come long after that."""
     signalled = {event.process for event in evidence.of("signal")}
-    shown = [
+    return [
         event for event in evidence.events if event.f != "dead" and (event.f != "exit" or event.process in signalled)
-    ]
-    return max((event.t_ms for event in shown or evidence.events), default=0)
+    ] or list(evidence.events)
+
+
+def _round_ms(evidence: Evidence) -> int:
+    """Return the longest time from the send of a message to its last event."""
+    sent = evidence.sent()
+    return max(
+        (event.t_ms - sent[event.message].t_ms for event in _shown(evidence) if event.message in sent), default=1
+    )
 
 
 def message_names(variant: Variant) -> dict[str, str]:
@@ -195,7 +261,15 @@ def time_axis(scene: Scene) -> Canvas:
     canvas = Canvas(20)
     for place, (t_ms, words) in enumerate(scene.ticks()):
         canvas.text("tick", scene.at(t_ms), 14, words, anchor="start" if place == 0 else "middle")
+    for start, end in scene.gaps:
+        canvas.text("lbl", scene.at((start + end) / 2), 14, f"{clock(end - start)} pass", anchor="middle")
     return canvas
+
+
+def time_gaps(scene: Scene, canvas: Canvas) -> None:
+    """Cover the time that is left out."""
+    for start, end in scene.gaps:
+        canvas.rect("gap", scene.at(start), 0, scene.at(end) - scene.at(start), canvas.height)
 
 
 def time_rules(scene: Scene, canvas: Canvas) -> None:

@@ -9,7 +9,7 @@ from penstock.lab.report.scene import message_names
 from penstock.lab.report.wording import TYPE_LOOKS, VERDICT_LOOKS, what
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from penstock.lab.checkers.evidence import Check
     from penstock.lab.history import Event
@@ -71,8 +71,11 @@ def _assertion(variant: Variant, check: Check | None) -> str:
     )
 
 
-def why(variant: Variant, check: Check) -> tuple[str, frozenset[int]]:
-    """Write the events of the witnessed message with the witnesses marked, and say which events that are."""
+def why(variant: Variant, check: Check, *, late: Mapping[int, int]) -> tuple[str, frozenset[int]]:
+    """Write the events of the witnessed message with the witnesses marked, and say which events that are.
+
+    `late` are the events that came after the end of a lease, and how many ms after it.
+    """
     events = variant.history.events
     proof = [event for event in events if event.i in check.witness]
     about = [
@@ -83,12 +86,12 @@ def why(variant: Variant, check: Check) -> tuple[str, frozenset[int]]:
     if len(about) > AROUND_MAX:
         about = proof[:WITNESS_ROWS_MAX]
     names = message_names(variant)
-    rows = "\n".join(_row(variant, names, event, witness=event.i in check.witness) for event in about)
+    rows = "\n".join(_row(variant, names, late, event, witness=event.i in check.witness) for event in about)
     table = f'<table class="compact">{_HEAD}<tbody>{rows}</tbody></table>'
     return _scroll(f"Witness, {variant.name} run", table), frozenset(event.i for event in about)
 
 
-def history(variant: Variant, *, leave_out: Collection[int] = (), opened: bool = False) -> str:
+def history(variant: Variant, *, late: Mapping[int, int], leave_out: Collection[int] = ()) -> str:
     """Write the history, folded, without what stands elsewhere in the page, and bounded in length."""
     shown = shown_events(variant)
     events = [event for event in variant.history.events if event.i in shown and event.i not in leave_out]
@@ -96,7 +99,7 @@ def history(variant: Variant, *, leave_out: Collection[int] = (), opened: bool =
     other = "other " if leave_out else ""
     named = f"The {other}{total - len(leave_out):,} events of the {variant.name} run"
     names = message_names(variant)
-    rows = "\n".join(_rows(variant, names, events))
+    rows = "\n".join(_rows(variant, names, late, events))
     note = ""
     if total > len(shown):
         note = f'<p class="more">{len(shown):,} of {total:,} events: the first {ROWS_MAX} and every witness.'
@@ -105,17 +108,16 @@ def history(variant: Variant, *, leave_out: Collection[int] = (), opened: bool =
         note = f"{note or chr(60) + 'p class=' + chr(34) + 'more' + chr(34) + '>'} The whole history is in {link}."
     note = f"{note}</p>" if note else ""
     table = f'<table class="compact">{_HEAD}<tbody>{rows}</tbody></table>'
-    flag = " open" if opened else ""
-    return f"<details{flag}><summary>{named}</summary>{note}{_scroll(f'History, {variant.name} run', table)}</details>"
+    return f"<details><summary>{named}</summary>{note}{_scroll(f'History, {variant.name} run', table)}</details>"
 
 
-def _rows(variant: Variant, names: dict[str, str], events: Iterable[Event]) -> Iterable[str]:
+def _rows(variant: Variant, names: dict[str, str], late: Mapping[int, int], events: Iterable[Event]) -> Iterable[str]:
     witnesses = {i for check in variant.checks if check.verdict == "failed" for i in check.witness}
     for event in events:
-        yield _row(variant, names, event, witness=event.i in witnesses)
+        yield _row(variant, names, late, event, witness=event.i in witnesses)
 
 
-def _row(variant: Variant, names: dict[str, str], event: Event, *, witness: bool) -> str:
+def _row(variant: Variant, names: dict[str, str], late: Mapping[int, int], event: Event, *, witness: bool) -> str:
     message = event.message
     name = (
         f'<span title="{escape(message)}">{escape(names.get(message, message))}</span>'
@@ -129,7 +131,7 @@ def _row(variant: Variant, names: dict[str, str], event: Event, *, witness: bool
         f'<td>{escape(event.process)}</td><td class="p2"><span class="state {TYPE_LOOKS[event.type]}">'
         f"{event.type}</span></td>"
         f'<td class="mono">{event.f}</td><td>{name}</td><td class="n p2">{count}</td>'
-        f'<td class="q wrap">{escape(_cut(what(event)))}</td></tr>'
+        f'<td class="q wrap">{escape(_cut(what(event, late.get(event.i))))}</td></tr>'
     )
 
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
+from penstock.lab.checkers.evidence import seconds
+
 if TYPE_CHECKING:
     from penstock.lab.history import Event
     from penstock.lab.run import Outcome, Variant
@@ -13,12 +15,7 @@ if TYPE_CHECKING:
 LOOKS: dict[Outcome, str] = {"holds": "done", "fails": "lost", "unknown": "unknown", "not observed": "unknown"}
 VERDICT_LOOKS = {"held": "done", "failed": "lost", "unknown": "unknown"}
 TYPE_LOOKS = {"ok": "done", "fail": "lost", "info": "unknown", "invoke": "offered"}
-DOES = {
-    "send": "sends {message}",
-    "receive": "receives {message}",
-    "delete": "deletes {message}",
-    "effect": "makes the call for {message}",
-}
+DONE = {"send": "stored", "delete": "deleted", "dead": "in the dead-letter queue"}
 
 
 def instant(ms: int, *, short: bool = False) -> str:
@@ -44,16 +41,27 @@ def verdict_words(variant: Variant, *, must_break: bool) -> str:
     ]
 
 
-def what(event: Event) -> str:
-    """Say in a few words what an event adds to its columns."""
-    if event.what:
-        return event.what
-    said = []
+def what(event: Event, late_ms: int | None = None) -> str:
+    """Say in a few words what an event adds to its columns; `late_ms` is how long after the lease it came."""
+    said = [event.what] if event.what else _facts(event)
+    if late_ms is not None:
+        said.append(f"{seconds(late_ms)} after its lease ended")
+    return ", ".join(said) or "–"
+
+
+def _facts(event: Event) -> list[str]:
+    said = [DONE[event.f]] if event.f in DONE and event.type == "ok" else []
     if event.fault:
         said.append(event.fault)
-    if event.f == "receive" and event.until_ms is not None:
-        said.append(f"lease until {event.until_ms:,} ms")
-    said += [
+    if event.f == "receive":
+        if (event.count or 1) > 1:
+            said.append("received again")
+        if event.until_ms is not None:
+            said.append(f"lease until {event.until_ms:,} ms")
+    if event.f == "extend" and event.type == "ok" and event.until_ms is not None:
+        ended = event.until_ms <= event.t_ms
+        said.append("back in the queue at once" if ended else f"hidden until {event.until_ms:,} ms")
+    return said + [
         f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
         for name, value in (
             ("order", event.key),
@@ -70,7 +78,6 @@ def what(event: Event) -> str:
         )
         if value is not None
     ]
-    return ", ".join(said) or "–"
 
 
 def paragraphs(text: str) -> str:

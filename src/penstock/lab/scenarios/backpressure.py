@@ -44,9 +44,9 @@ class Backpressure(Scenario):
     try_command = "penstock lab run backpressure --knob rate=10 --knob depth-bound=60 --open"
     difference = Difference(
         name="CONSUMERS",
-        protected="one more while the depth is over its threshold",
+        protected="by depth",
         broken="1",
-        does="how many consumers run",
+        does="how many consumers run: one more at each look above the threshold, or always one",
         words=("consumers follow the depth", "one fixed consumer"),
     )
     knobs = (

@@ -19,9 +19,9 @@ class Draw(Protocol):
 
 
 DRAWN: dict[Picture, Draw] = {
-    "lanes": lanes.draw,
-    "crash-lane": lanes.draw,
-    "late-lanes": lanes.draw,
+    "lanes": partial(lanes.draw, gaps=True),
+    "crash-lane": partial(lanes.draw, gaps=True),
+    "late-lanes": partial(lanes.draw, aligned=True),
     "joined-lanes": partial(lanes.draw, join=True),
     "receive-counts": bars.receive_counts,
     "round-grid": grids.round_grid,

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from penstock.lab.report.pictures.lane_layout import Held, Lane, lanes_of, short
-from penstock.lab.report.scene import Drawing, Key, Scene, Strip, clock, said, time_axis, time_rules
+from penstock.lab.report.scene import Drawing, Key, Scene, Strip, clock, said, time_axis, time_gaps, time_rules
 from penstock.lab.report.svg import THUMB_HEIGHT, Canvas
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ LANES_MAX = 10
 _WORD_APART = {"above": 0.12, "below": 0.3}
 """How far words must be from each other, as a part of the width."""
 _ROW = 22
+_WHO_WIDTH = 0.07
+"""How much room the name of a holder needs in its lease, as a part of the width."""
 _VERBS = {
     "send": "is sent",
     "receive": "goes to",
@@ -42,26 +44,43 @@ KEYS = (
 )
 
 
-def draw(scene: Scene, *, thumb: bool, join: bool = False, signal: bool = False) -> Drawing:
-    """Draw lanes: joined by the order they are about, or with the signal as a line through all."""
+def draw(
+    scene: Scene, *, thumb: bool, join: bool = False, signal: bool = False, gaps: bool = False, aligned: bool = False
+) -> Drawing:
+    """Draw lanes: joined by the order they are about, or with the signal as a line through all.
+
+    With `gaps` the time in which nothing happens is left out; with `aligned` each lane begins at the send of its
+    message.
+    """
+    if gaps:
+        scene = scene.without_idle_time()
     lanes = lanes_of(scene)
     groups = _joined(scene, lanes) if join else [[lane] for lane in lanes]
     if thumb:
-        return Drawing(strips=(_thumb(scene, groups, join=join, signal=signal),))
+        return Drawing(strips=(_thumb(scene, groups, join=join, signal=signal, aligned=aligned),))
     shown: list[list[Lane]] = []
     for group in groups:
         if sum(len(one) for one in shown) < LANES_MAX:
             shown.append(group)
     bad_calls = _excess(scene, join=join)
     told: set[str] = set()
-    strips = [_strip(scene, group, bad_calls, told, join=join, signal=signal) for group in shown]
+    strips = [
+        _strip(_aligned(scene, group) if aligned else scene, group, bad_calls, told, join=join, signal=signal)
+        for group in shown
+    ]
     left_out = len(lanes) - sum(len(group) for group in shown)
     return Drawing(
         strips=tuple(strips),
-        axis=time_axis(scene),
+        axis=time_axis(scene.since(0) if aligned else scene),
+        title="Each message" if aligned else "",
+        unit="by the time since it was sent" if aligned else "",
         keys=tuple(key for key in KEYS if _is_drawn(key, strips)),
         note=f"{left_out:,} more messages are not drawn; the history has them." if left_out > 0 else "",
     )
+
+
+def _aligned(scene: Scene, group: list[Lane]) -> Scene:
+    return scene.since(group[0].events[0].t_ms)
 
 
 def _is_drawn(key: Key, strips: list[Strip]) -> bool:
@@ -103,6 +122,7 @@ def _strip(scene: Scene, group: list[Lane], bad: frozenset[int], told: set[str],
         for event in scene.evidence.of("signal"):
             canvas.line("limit", scene.at(event.t_ms), 0, scene.at(event.t_ms), canvas.height)
     _draw_group(scene, canvas, group, bad, top=above + 15, row=_ROW)
+    time_gaps(scene, canvas)
     for look, x, words_said, anchor, dx in words["above"]:
         canvas.text(look, x, 14, words_said, anchor=anchor, dx=dx)
     for look, x, words_said, anchor, dx in words["below"]:
@@ -183,7 +203,8 @@ def _words(scene: Scene, group: list[Lane], bad: frozenset[int], told: set[str],
         for event in one.work:
             x = scene.at(event.t_ms)
             if event.type == "fail":
-                say("refused", "below", "lbl", x, "refused", "middle")
+                left_out = (event.what or "").startswith("left out")
+                say("refused", "below", "lbl", x, "left out" if left_out else "refused", "middle")
             elif event.i in bad and calls and event.i != calls[0].i and event.f == "effect":
                 say("second", "below", "say", x, "second call", "middle")
     return words
@@ -193,7 +214,8 @@ def _say_lease(scene: Scene, one: Held, say: Callable[..., None]) -> None:
     who = short(one.lease.process)
     if one.stopped is not None:
         x = scene.at(one.stopped.t_ms)
-        say("stop", "above", "lbl", x, f"{who} crashes", "middle" if 0.08 < x < 0.9 else "start")
+        ends = "crashes" if one.stopped.f == "crash" else "ends"
+        say("stop", "above", "lbl", x, f"{who} {ends}", "middle" if 0.08 < x < 0.9 else "start")
     elif one.work and one.late_ms > one.lease.until_ms:
         say("late", "above", "lbl", scene.at(one.lease.until_ms), f"lease runs out, {who} works on", "start")
     if (one.lease.got.count or 1) > 1:
@@ -254,7 +276,8 @@ def _draw_lease(scene: Scene, canvas: Canvas, one: Held, y: float, places: dict[
         canvas.rect("lease leased", start, y - tall / 2, end - start, tall)
     if one.work and one.late_ms > lease.until_ms and one.stopped is None:
         canvas.line("late-work", end, y, scene.at(one.late_ms), y)
-    if not canvas.thumb and end - start > 0.07:
+    covered = any(0 < scene.at(event.t_ms) - start < _WHO_WIDTH for event in one.work)
+    if not canvas.thumb and end - start > _WHO_WIDTH and not covered:
         canvas.text("who leased", start, y + 4, short(lease.process), dx=6)
     places.update({event.i: y for event in one.work})
 
@@ -335,7 +358,7 @@ def _alt(scene: Scene, lane: Lane) -> str:
     return f"{scene.name(lane.message)} {'; '.join(told[:12])}{more}."
 
 
-def _thumb(scene: Scene, groups: list[list[Lane]], *, join: bool, signal: bool) -> Strip:
+def _thumb(scene: Scene, groups: list[list[Lane]], *, join: bool, signal: bool, aligned: bool) -> Strip:
     canvas = Canvas(THUMB_HEIGHT, thumb=True)
     chosen: list[list[Lane]] = []
     rows = 0
@@ -354,6 +377,8 @@ def _thumb(scene: Scene, groups: list[list[Lane]], *, join: bool, signal: bool) 
     y = (THUMB_HEIGHT - step * rows) / 2 + step / 2
     bad = _excess(scene, join=join)
     for group in chosen:
-        _draw_group(scene, canvas, group, bad, top=y, row=step)
+        drawn = _aligned(scene, group) if aligned else scene
+        _draw_group(drawn, canvas, group, bad, top=y, row=step)
         y += step * sum(lane.rows for lane in group)
+    time_gaps(scene, canvas)
     return Strip(canvas=canvas, alt=" ".join(_alt(scene, lane) for group in chosen for lane in group)[:400])

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from penstock.lab.history import Event
 
 HEIGHT = 220
+_LABEL_WIDTH = 0.05
+"""How much room the name of a consumer needs, as a part of the width."""
 _GROUPS = ("leased", "delayed", "ready", "offered")
 
 
@@ -51,6 +53,7 @@ def sequence_points(scene: Scene, *, thumb: bool) -> Drawing:
     groups = list(dict.fromkeys(event.group or "" for event in scene.evidence.of("effect", "ok")))
     got = {(event.message, event.process): event for event in scene.evidence.of("receive", "ok")}
     highest: dict[str, int] = {}
+    named: dict[int, list[float]] = {}
     wrong = 0
     for event in scene.evidence.of("effect", "ok"):
         group, sequence = event.group or "", event.sequence or 0
@@ -65,7 +68,10 @@ def sequence_points(scene: Scene, *, thumb: bool) -> Drawing:
         title = said(scene, event, f"sequence {sequence} of group {group} by {event.process}, effect")
         canvas.dot(f"dot {look}", scene.at(event.t_ms), y, 2 if thumb else 4, title=title, event=event.i)
         if not thumb:
-            canvas.text("tick", scene.at(event.t_ms), y + 4, event.process[-8:], dx=7)
+            x = scene.at(event.t_ms)
+            above = all(abs(x - other) > _LABEL_WIDTH for other in named.get(sequence, []))
+            named.setdefault(sequence, []).append(x)
+            canvas.text("tick", x, y - 7 if above else y + 14, event.process[-8:], anchor="middle")
     effects = scene.evidence.of("effect", "ok")
     return Drawing(
         strips=(
@@ -132,7 +138,12 @@ def versions(scene: Scene, *, thumb: bool) -> Drawing:
     if not thumb and last is not None:
         bad = last != scene.tops.get("version")
         canvas.text(
-            "say" if bad else "lbl", 1, _level(canvas, last / top) - 8, f"ends with {last}", anchor="end", dx=-24
+            "say" if bad else "lbl",
+            1,
+            _level(canvas, last / top) + (16 if bad else -8),
+            f"ends with {last}",
+            anchor="end",
+            dx=-24,
         )
     return Drawing(
         strips=(
