@@ -173,6 +173,18 @@ def test_a_command_sets_what_is_no_flag_by_its_name() -> None:
     assert Knob("patience", 1.0, "").words(2.5) == ["--knob", "patience=2.5"]
 
 
+def test_a_command_names_the_store_and_the_tables_without_a_password() -> None:
+    happy = scenario("happy")
+    settings = LabSettings(store="postgresql://lab:secret@db/lab", project="mine", region="eu-west-1")
+    command = command_of(happy, turned(happy.knobs, {}, {}), settings)
+    assert command == (
+        "penstock lab run happy --seed 7 --store postgresql://lab@db/lab --region eu-west-1 --project mine"
+    )
+    elsewhere = LabSettings(endpoint="http://127.0.0.1:5000", tables="dynamodb:http://127.0.0.1:5000", profile="my lab")
+    command = command_of(happy, turned(happy.knobs, {}, {}), elsewhere)
+    assert command.endswith("--tables dynamodb:http://127.0.0.1:5000 --profile 'my lab'")
+
+
 def test_every_flag_for_a_knob_is_a_flag_of_the_command() -> None:
     flags = {
         name.replace("_", "-") for name, kind in run_scenarios.__annotations__.items() if kind in {"Number", "Seconds"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from penstock import __version__
+from penstock.client.urls import without_password
 from penstock.domain.clock import SystemClock
 from penstock.lab import observing
 from penstock.lab.checkers.evidence import Evidence
@@ -312,15 +314,23 @@ def knob_rows(scenario: Scenario, knobs: Knobs, seed: int) -> tuple[KnobRow, ...
 
 
 def command_of(scenario: Scenario, knobs: Knobs, settings: LabSettings, variants: Sequence[VariantName] = ()) -> str:
-    """Return the command that runs a scenario again as it was run."""
+    """Return the command that runs a scenario again as it was run. A password is left out."""
     words = ["penstock", "lab", "run", scenario.name, "--seed", str(settings.seed)]
     for knob in scenario.knobs:
         if knobs.values[knob.name] != knob.default:
             words += knob.words(knobs.values[knob.name])
-    if settings.endpoint is not None:
-        words += ["--endpoint", settings.endpoint]
+    for flag, value, default in (
+        ("--endpoint", settings.endpoint, None),
+        ("--store", settings.store and without_password(settings.store), None),
+        ("--tables", settings.tables, None),
+        ("--region", settings.region, REGION),
+        ("--project", settings.project, PROJECT),
+        ("--profile", settings.profile, ""),
+    ):
+        if value is not None and value != default:
+            words += [flag, value]
     if tuple(variants) == ("broken",):
         words.append("--broken")
     if settings.real_time:
         words.append("--real-time")
-    return " ".join(words)
+    return shlex.join(words)
