@@ -1,4 +1,4 @@
-"""Knobs of the scenarios about order, load, purges and dead letters: what they refuse."""
+"""Knobs of scenarios: their defaults, and what they refuse."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ BAD = [
     ("backlog-drain", "--knob", "stale-after=0", "--stale-after must be"),
     ("backlog-drain", "--knob", "outages=3", "Did you mean outage?"),
     ("dlq-redrive", "--consumer-count", "2", "dlq-redrive has no knob consumer-count"),
+    ("double-send", "--knob", "cuts=5", "--cuts must be"),
+    ("double-send", "--knob", "fifo=yes", "--fifo must be"),
+    ("lost-response", "--knob", "cuts=0", "--cuts must be"),
+    ("lease-theft", "--processing-delay", "0", "--processing-delay must be"),
+    ("noisy-neighbour", "--knob", "wait-factor=0.5", "--wait-factor must be"),
+    ("retry-storm", "--iterations", "0", "--iterations must be"),
+    ("retry-storm", "--consumer-count", "2", "retry-storm has no knob consumer-count"),
 ]
 
 
