@@ -102,17 +102,14 @@ class Heartbeats:
             self._thread.start()
 
     def beat(self) -> None:
-        """Extend the visibility of all messages now, where no thread does. Events are emitted in this thread."""
+        """Extend the visibility of all messages once, where no thread does. Events are emitted in this thread."""
         with self._changed:
-            now_ms = self._clock.now_ms()
-            for delivery in self._held:
-                delivery.beat_at_ms = now_ms
-        while True:
+            held = list(self._held)
+        for start in range(0, len(held), BATCH_MAX):
             with self._changed:
-                beat = self._next()
-            if beat is None:
-                return
-            self._send(beat)
+                beat = self._beat_of(held[start : start + BATCH_MAX], self._clock.now_ms())
+            if beat is not None:
+                self._send(beat)
 
     def forget(self, delivery: Delivery) -> None:
         """Stop extending a message's visibility. A call that is on its way may still do so."""
@@ -181,11 +178,15 @@ class Heartbeats:
         """Return what is due now, if anything. To be called with the lock."""
         now_ms = self._clock.now_ms()
         due = [one for one in self._held if now_ms >= one.beat_at_ms]
-        if not due:
-            return None
         due.sort(key=lambda one: one.beat_at_ms)
+        return self._beat_of(due[:BATCH_MAX], now_ms)
+
+    def _beat_of(self, deliveries: list[Delivery], now_ms: int) -> Beat | None:
+        """Return one beat of those that are still held and can be, if any. To be called with the lock."""
         taken = []
-        for one in due[:BATCH_MAX]:
+        for one in deliveries:
+            if one not in self._held:
+                continue
             if one.longest_s(now_ms) <= 0:
                 self._held.discard(one)
                 self._tell(Event(kind="lost", message=one.message, reason="held for 12 hours, which is the longest"))
