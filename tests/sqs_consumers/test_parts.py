@@ -8,6 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
+
 from penstock import Message, RetryAfter
 from penstock.client.sqs.backoff import Backoff
 from penstock.client.sqs.denial import Denial
@@ -142,6 +144,19 @@ async def test_a_beat_extends_all_that_is_held_by_their_visibility(ours: SqsServ
         assert opened.changes == [50, 50]
         assert opened.session.events.counters.extended == 2
         assert threading.main_thread() not in emitted_in, "they are emitted where the beat is sent"
+
+
+@pytest.mark.parametrize(("beat_ms", "extended_s"), [(500, 30), (10_000, 30), (60_000, 180), (40_000_000, 43_195)])
+async def test_a_beat_of_an_unknown_visibility_outlasts_the_next_beat(
+    ours: SqsService, beat_ms: int, extended_s: int
+) -> None:
+    url = ours.create("orders", VisibilityTimeout="300")
+    ours.send(url, "a")
+    async with parts(ours, url, beat_ms=beat_ms) as opened:
+        work = Work(opened.session, Calls(print, opened.session.threads), backoff=None)
+        work.hold(await opened.receiver.receive(10, 0))
+        await opened.beat()
+        assert opened.changes == [extended_s]
 
 
 async def test_a_beat_is_one_however_short_their_interval_is(ours: SqsService) -> None:

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 DELETES_S_MAX = 10.0
 """How long a session that closes waits for deletes of finished work."""
-DEFAULT_VISIBILITY_S = 30
-"""What SQS itself takes where nobody has set a visibility timeout."""
+EXTENDED_BEATS = 3
+"""By how many of its intervals a heartbeat extends a visibility that only the queue knows."""
+EXTENDED_S_MIN = 30
+"""By how much at least."""
 RELEASE_MS_MAX = 10_000
 """How long a consumer that ends waits for releases."""
 
@@ -35,8 +37,8 @@ RELEASE_MS_MAX = 10_000
 class Session:
     """The client, heartbeats and settling of one run, on the running event loop.
 
-    Without `visibility_s`, messages are hidden for as long as their queue says. Without `beats_itself`, visibility is
-    extended only when `heartbeats.beat()` is called.
+    Without `visibility_s`, messages are hidden for as long as their queue says, and a heartbeat extends that by
+    `EXTENDED_BEATS` intervals. Without `beats_itself`, visibility is extended only when `heartbeats.beat()` is called.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Session:
             self.api,
             queue_url,
             clock=clock,
-            visibility_s=visibility_s or DEFAULT_VISIBILITY_S,
+            visibility_s=visibility_s or max(EXTENDED_BEATS * beat_ms // 1_000, EXTENDED_S_MIN),
             beat_ms=beat_ms,
             denial=denial,
             emit=events.emit,
