@@ -131,7 +131,7 @@ class Consumer:
 
     async def _consume(self) -> None:
         settings = self.settings
-        self.session = session = Session(
+        session = Session(
             self.sqs,
             settings.queue_url,
             clock=PaceClock(self.observer.pace),
@@ -141,10 +141,9 @@ class Consumer:
             events=RecordedEvents(self),
             beats_itself=False,
         )
-        self.work = self.handling(settings, self.observer, self.tables, session.heartbeats.beat)
-        whole_batch = settings.has("whole-batch")
-        calls = Calls(self.handle_batch if whole_batch else self.handle, session.threads)
-        work = Work(session, calls, backoff=None, batch=whole_batch)
+        self.handler = self.handling(settings, self.observer, self.tables, session.heartbeats.beat)
+        handle = self.handle_batch if settings.has("whole-batch") else self.handle
+        work = Work(session, Calls(handle, session.threads), backoff=None)
         try:
             with signals_wake(asyncio.get_running_loop()):
                 await self._poll(Receiver(session, fifo=self.marks_receives), work)
@@ -172,19 +171,18 @@ class Consumer:
 
     async def _handle_all(self, work: Work, deliveries: Sequence[Delivery]) -> None:
         """Handle the messages of one receive, one after another. Each is deleted once it is done."""
-        if self.settings.has("whole-batch") and not self.stopping:
-            work.take(deliveries)
-            await asyncio.gather(*work.tasks)
-            return
-        held = work.hold(deliveries)
+        settings, held = self.settings, work.hold(deliveries)
         if self.stopping:
             # They came after the signal, so others may have them, and at once.
             await work.release(held, "received while stopping")
             return
+        if settings.has("delete-on-receive"):
+            for delivery in held:
+                await work.delete(delivery)
+        if settings.has("whole-batch"):
+            await work.run_batch(held)
+            return
         for delivery in held:
-            if self.settings.has("delete-on-receive"):
-                await self.session.settling.delete(delivery)
-                self.session.events.emit(Event(kind="deleted", message=delivery.message))
             await work.run_one(delivery)
 
     @property
@@ -208,7 +206,7 @@ class Consumer:
             log.info("message %s was handled before", received.id)
             self.observer.record("fail", "effect", **received.facts, what="left out: in the cache")
         else:
-            fate = self.work.handle(received)
+            fate = self.handler.handle(received)
             if fate == "failed" and (delay_s := self.retry_s(received)) is not None:
                 raise RetryAfter(delay_s)
             if fate != "done":
@@ -218,16 +216,15 @@ class Consumer:
         if self.settings.has("never-delete") or self.settings.has("delete-on-receive"):
             raise Kept("a flaw of this consumer")
 
-    def handle_batch(self, messages: list[Message]) -> None:
-        """Handle all messages of a receive, and keep them all if one of them is bad."""
-        bad = 0
+    def handle_batch(self, messages: list[Message]) -> dict[str, Exception]:
+        """Handle all messages of a receive, and keep them all if one of them is bad; return why, by their ids."""
+        bad: dict[str, Exception] = {}
         for message in messages:
             try:
                 self.handle(message)
-            except (Kept, RetryAfter):
-                bad += 1
-        if bad:
-            raise Kept(f"{bad} of {len(messages)} are bad")
+            except (Kept, RetryAfter) as error:
+                bad[message.id] = error
+        return {message.id: Kept("another of its batch is bad") for message in messages} | bad if bad else {}
 
     def retry_s(self, message: Received) -> float | None:
         """Return for how long to hide a message that failed, more each time; None leaves that to the queue."""

@@ -141,7 +141,7 @@ class Work:
         if before:
             await asyncio.wait(before)
         if self._batch:
-            await self._run_batch([one for one in deliveries if one.phase is Phase.WAITING])
+            await self.run_batch([one for one in deliveries if one.phase is Phase.WAITING])
             return
         for place, delivery in enumerate(deliveries):
             if delivery.phase is not Phase.WAITING:
@@ -161,7 +161,8 @@ class Work:
             return await self._fail(delivery, error, self._took_s(started_ms))
         return await self._succeed(delivery, result, self._took_s(started_ms))
 
-    async def _run_batch(self, deliveries: list[Delivery]) -> None:
+    async def run_batch(self, deliveries: list[Delivery]) -> None:
+        """Run the handler on messages together, and settle each."""
         if not deliveries:
             return
         messages = [one.message for one in deliveries]
@@ -211,7 +212,7 @@ class Work:
         delivery.phase = Phase.DONE
         message, emit = delivery.message, self._session.events.emit
         emit(Event(kind="done", message=message, took_s=took_s, result=result))
-        error = await self._delete(delivery)
+        error = await self.delete(delivery)
         status: Literal["done", "undeleted"] = "done" if error is None else "undeleted"
         return Outcome(status=status, result=result, error=error, deleted=error is None)
 
@@ -220,7 +221,7 @@ class Work:
         if isinstance(error, Discard):
             delivery.phase = Phase.DONE
             emit(Event(kind="discarded", message=message, took_s=took_s, reason=str(error)))
-            undeleted = await self._delete(delivery)
+            undeleted = await self.delete(delivery)
             return Outcome(status="discarded", error=undeleted, deleted=undeleted is None)
         if isinstance(error, Snooze | IdempotencyInProgress):
             wait_s = error.delay_ms / 1_000 if isinstance(error, Snooze) else error.retry_after
@@ -230,7 +231,7 @@ class Work:
         if await self._dealt_with(message, error):
             delivery.phase = Phase.DONE
             emit(Event(kind="failed", message=message, took_s=took_s, error=error, reason="deleted by on_poison"))
-            return Outcome(status="failed", error=error, deleted=await self._delete(delivery) is None)
+            return Outcome(status="failed", error=error, deleted=await self.delete(delivery) is None)
         delay_s = await self._delay_failed(delivery, error)
         emit(Event(kind="failed", message=message, took_s=took_s, delay_s=delay_s, error=error))
         return Outcome(status="failed", error=error)
@@ -257,7 +258,8 @@ class Work:
             logger.exception("on_poison failed on message %s, which is kept", message.id)
             return False
 
-    async def _delete(self, delivery: Delivery) -> Exception | None:
+    async def delete(self, delivery: Delivery) -> Exception | None:
+        """Delete a message; return why that failed, or None."""
         error = await self._session.settling.delete(delivery)
         self._leave(delivery)
         if error is not None and is_denied(error):

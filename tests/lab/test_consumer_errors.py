@@ -1,0 +1,80 @@
+"""Calls of the consumer that fail: each error ends it or is said, and none is taken for a success."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from penstock.lab.consumer import Consumer
+from penstock.lab.consumer_settings import ConsumerSettings
+from penstock.lab.observing import Observer
+from tests.support.sqs_services import Refusing
+
+
+@pytest.fixture
+def queue_url(sqs: Any) -> str:
+    return str(sqs.create_queue(QueueName="orders")["QueueUrl"])
+
+
+def consumer_of(queue_url: str, **variables: object) -> Consumer:
+    """Make a consumer that is run by hand, and ends soon after its last message."""
+    given = {"WAIT_TIME_SECONDS": 0, "IDLE_TIMEOUT_SECONDS": 0.2, "MAX_MESSAGES": 10, **variables}
+    settings = ConsumerSettings.read({"QUEUE_URL": queue_url} | {name: str(value) for name, value in given.items()})
+    return Consumer(settings, Observer({}))
+
+
+def send(sqs: Any, queue_url: str, *bodies: str) -> None:
+    for body in bodies:
+        fifo = {"MessageGroupId": body, "MessageDeduplicationId": body} if queue_url.endswith(".fifo") else {}
+        sqs.send_message(QueueUrl=queue_url, MessageBody=body, **fifo)
+
+
+def left(sqs: Any, queue_url: str) -> int:
+    """Return how many messages a queue has, visible or not."""
+    attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"]
+    return int(attributes["ApproximateNumberOfMessages"]) + int(attributes["ApproximateNumberOfMessagesNotVisible"])
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidClientTokenId", "NonExistentQueue", "InternalError"])
+def test_a_receive_that_fails_ends_it(queue_url: str, code: str) -> None:
+    consumer = consumer_of(queue_url)
+    Refusing(consumer.sqs, "ReceiveMessage", times=1, code=code)
+    with pytest.raises(ClientError, match=code):
+        consumer.run()
+    consumer.close()
+
+
+def test_an_endpoint_that_cannot_be_reached_ends_it() -> None:
+    consumer = consumer_of("http://127.0.0.1:9/000000000000/orders")
+    with pytest.raises(EndpointConnectionError):
+        consumer.run()
+    consumer.close()
+
+
+@pytest.mark.parametrize("flaw", ["", "whole-batch", "delete-on-receive"])
+def test_a_delete_that_is_denied_ends_it(sqs: Any, queue_url: str, flaw: str) -> None:
+    send(sqs, queue_url, "a", "b")
+    consumer = consumer_of(queue_url, FLAWS=flaw)
+    Refusing(consumer.sqs, "DeleteMessageBatch", times=10, code="AccessDenied", status=403)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        consumer.run()
+    consumer.close()
+
+
+def test_each_message_of_a_whole_batch_is_hidden_as_its_failure_says(sqs: Any, queue_url: str) -> None:
+    send(sqs, queue_url, "a", "b")
+    consumer = consumer_of(queue_url, FLAWS="whole-batch", FAIL_RECEIVES=1, RETRY_BASE_SECONDS=7)
+    changes = Refusing(consumer.sqs, "ChangeMessageVisibilityBatch", times=0)
+    assert consumer.run() == 0
+    consumer.close()
+    assert [entry["VisibilityTimeout"] for call in changes.calls for entry in call["Entries"]] == [7, 7]
+
+
+def test_a_whole_batch_can_be_deleted_on_receive(sqs: Any, queue_url: str) -> None:
+    send(sqs, queue_url, "a", "b")
+    consumer = consumer_of(queue_url, FLAWS="whole-batch,delete-on-receive", FAIL_RECEIVES=1)
+    assert consumer.run() == 0
+    consumer.close()
+    assert left(sqs, queue_url) == 0
