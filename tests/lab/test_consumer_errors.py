@@ -63,6 +63,33 @@ def test_a_delete_that_is_denied_ends_it(sqs: Any, queue_url: str, flaw: str) ->
     consumer.close()
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SIDE_EFFECT_DELAY_SECONDS": 0.02, "HEARTBEAT_SECONDS": 0.01},
+        {"FAIL_RECEIVES": 1, "RETRY_BASE_SECONDS": 1},
+    ],
+    ids=["heartbeat", "retry"],
+)
+def test_a_change_of_visibility_that_is_denied_ends_it(sqs: Any, queue_url: str, variables: dict[str, object]) -> None:
+    send(sqs, queue_url, "a")
+    consumer = consumer_of(queue_url, **variables)
+    Refusing(consumer.sqs, "ChangeMessageVisibilityBatch", times=10, code="AccessDenied", status=403)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        consumer.run()
+    consumer.close()
+
+
+def test_a_release_that_is_denied_ends_it(sqs: Any, queue_url: str) -> None:
+    send(sqs, queue_url, "a")
+    consumer = consumer_of(queue_url)
+    consumer.sqs.meta.events.register("before-call.sqs.ReceiveMessage", lambda **_: consumer.stop())
+    Refusing(consumer.sqs, "ChangeMessageVisibilityBatch", times=10, code="AccessDenied", status=403)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        consumer.run()
+    consumer.close()
+
+
 def test_each_message_of_a_whole_batch_is_hidden_as_its_failure_says(sqs: Any, queue_url: str) -> None:
     send(sqs, queue_url, "a", "b")
     consumer = consumer_of(queue_url, FLAWS="whole-batch", FAIL_RECEIVES=1, RETRY_BASE_SECONDS=7)

@@ -81,6 +81,14 @@ class RecordedEvents(Events):
         self._consumer.record(event)
 
 
+class FatalDenial(Denial):
+    """Ends the consumer where the kit would go on without ChangeMessageVisibility."""
+
+    def note(self, error: Exception, queue_url: str) -> None:  # noqa: ARG002 - the error names the operation
+        """Raise the error."""
+        raise error
+
+
 class SeenIds:
     """The ids of the messages that were handled last: a cache that forgets the one used longest ago."""
 
@@ -137,7 +145,7 @@ class Consumer:
             clock=PaceClock(self.observer.pace),
             visibility_s=self.observer.visibility_ms // 1_000 or None,
             beat_ms=round(settings.heartbeat_seconds * 1_000),
-            denial=Denial(),
+            denial=FatalDenial(),
             events=RecordedEvents(self),
             beats_itself=False,
         )
