@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from penstock.lab.consumer import Consumer
 from penstock.lab.consumer_settings import ConsumerSettings
 from penstock.lab.observing import Observer
+from penstock.testing import RunningServer
 from tests.support.sqs_services import Refusing
 
 
@@ -88,6 +90,25 @@ def test_a_release_that_is_denied_ends_it(sqs: Any, queue_url: str) -> None:
     with pytest.raises(ClientError, match="AccessDenied"):
         consumer.run()
     consumer.close()
+
+
+@pytest.mark.parametrize("flaw", ["", "delete-on-receive"])
+def test_a_stale_receipt_handle_is_one_warning(
+    server: RunningServer, sqs: Any, caplog: pytest.LogCaptureFixture, flaw: str
+) -> None:
+    attributes = {"FifoQueue": "true", "VisibilityTimeout": "30"}
+    url = str(sqs.create_queue(QueueName="orders.fifo", Attributes=attributes)["QueueUrl"])
+    send(sqs, url, "a")
+    consumer = consumer_of(url, MESSAGE_LIMIT=1, FLAWS=flaw)
+    consumer.sqs.meta.events.register(
+        "before-call.sqs.DeleteMessageBatch", lambda **_: server.clock.advance(seconds=31)
+    )
+    with caplog.at_level(logging.INFO, "penstock"):
+        assert consumer.run() == 0
+    consumer.close()
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in said] == ["WARNING"]
+    assert "receipt handle is stale" in said[0][1]
 
 
 def test_each_message_of_a_whole_batch_is_hidden_as_its_failure_says(sqs: Any, queue_url: str) -> None:

@@ -69,7 +69,7 @@ class PacedClient:
 
 
 class RecordedEvents(Events):
-    """Events of the kit, written to the history. An error that no switch asked for ends the consumer."""
+    """Events of the kit. The consumer writes them to its history and its log."""
 
     def __init__(self, consumer: Consumer) -> None:
         super().__init__()
@@ -77,7 +77,6 @@ class RecordedEvents(Events):
 
     def emit(self, event: Event) -> None:
         """Take an event in."""
-        super().emit(event)
         self._consumer.record(event)
 
 
@@ -182,6 +181,7 @@ class Consumer:
         settings, held = self.settings, work.hold(deliveries)
         if self.stopping:
             # They came after the signal, so others may have them, and at once.
+            log.info("%d messages came while stopping, and are released", len(held))
             await work.release(held, "received while stopping")
             return
         if settings.has("delete-on-receive"):
@@ -259,20 +259,20 @@ class Consumer:
             case "deleted":
                 record("ok", "delete", **message.facts)
                 log.info("message %s is done and deleted, receive %d of it", message.id, message.receives)
-            case "undeleted":
-                if not (isinstance(event.error, Unsettled) and event.error.stale):
-                    assert event.error is not None
-                    raise event.error
+            case "undeleted" if isinstance(event.error, Unsettled) and event.error.stale:
                 log.warning("message %s was not deleted, its receipt handle is stale: %s", message.id, event.error)
                 record("fail", "delete", **message.facts, what="the receipt handle is stale")
-            case "failed" if not isinstance(event.error, Kept | RetryAfter):
-                assert event.error is not None
-                raise event.error
             case "failed" if isinstance(event.error, Kept):
                 pass
-            case "failed" | "released" | "extended" if event.delay_s is not None:
+            case "undeleted" | "failed" if not isinstance(event.error, RetryAfter):
+                assert event.error is not None
+                raise event.error
+            case "extended" | "failed" | "released" if event.delay_s is not None:
                 record("ok", "extend", **message.facts, until_ms=now_ms + round(event.delay_s * 1_000))
-            case "failed" | "released" | "lost":
+            case "failed" | "released":
+                record("fail", "extend", **message.facts, what="the visibility was not changed")
+            case "lost":
+                log.warning("the lease on message %s is over: %s", message.id, event.reason)
                 record("fail", "extend", **message.facts, what="the lease is over")
 
     def stop(self) -> None:

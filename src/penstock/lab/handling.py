@@ -103,6 +103,7 @@ class Handling:
         if settings.crash_after_receive:
             self.crash(message, step=2, why="CRASH_AFTER_RECEIVE")
         if message.receives <= settings.fail_receives:
+            log.warning("message %s failed: the service is down", message.id)
             self.observer.record("fail", "effect", **message.facts, fault="outage", what="the service is down")
             return "failed"
         if self.stale(message):
