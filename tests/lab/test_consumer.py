@@ -363,6 +363,19 @@ def test_what_comes_after_sigterm_goes_back_at_once(sqlite_laboratory: Laborator
     assert seen.of("receive")[1].t_ms < 5_000
 
 
+def test_sigterm_in_the_rest_of_the_idle_time_receives_nothing_more(sqlite_laboratory: Laboratory) -> None:
+    """Each receive counts towards the dead-letter queue, also one whose messages are released."""
+
+    def do(stage: Stage) -> None:
+        consumer = stage.consumer("A", IDLE_TIMEOUT_SECONDS=0.9)
+        stage.sleep(0.3)
+        stage.terminate(consumer)
+        one(stage)
+        stage.wait(consumer)
+
+    assert not play(sqlite_laboratory, do).of("receive")
+
+
 def test_a_killed_consumer_is_reaped(sqlite_laboratory: Laboratory) -> None:
     def do(stage: Stage) -> None:
         consumer = stage.consumer("A")

@@ -160,13 +160,15 @@ class Consumer:
     async def _poll(self, receiver: Receiver, work: Work) -> None:
         pace, idle_ms = self.observer.pace, round(self.settings.idle_timeout_seconds * 1_000)
         quiet_since_ms = pace.now_ms()
-        while not self.stopping and not self.enough:
+        while self.wants_more():
             wait_s = self.settings.wait_time_seconds
             left_ms = quiet_since_ms + idle_ms - pace.now_ms()
             if idle_ms:
                 # A long poll lasts whole seconds: the rest of the idle time is slept, before one last look.
                 if left_ms < 1_000:
-                    pace.sleep(max(left_ms, 0) / 1_000, wanted=lambda: not self.stopping)
+                    pace.sleep(max(left_ms, 0) / 1_000, wanted=self.wants_more)
+                    if not self.wants_more():
+                        break
                 wait_s = min(wait_s, max(left_ms // 1_000, 0))
             deliveries = await receiver.receive(self.most, wait_s)
             if deliveries:
@@ -193,10 +195,9 @@ class Consumer:
         for delivery in held:
             await work.run_one(delivery)
 
-    @property
-    def enough(self) -> bool:
-        """Whether as many messages were processed as it is to process."""
-        return 0 < self.settings.message_limit <= self.processed
+    def wants_more(self) -> bool:
+        """Return whether to receive again: it was not stopped, and has not reached its limit."""
+        return not self.stopping and not 0 < self.settings.message_limit <= self.processed
 
     @property
     def most(self) -> int:
