@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,16 @@ def test_an_endpoint_that_cannot_be_reached_ends_it() -> None:
     with pytest.raises(EndpointConnectionError):
         consumer.run()
     consumer.close()
+
+
+@pytest.mark.parametrize("flaw", ["", "whole-batch"])
+def test_an_error_of_the_work_ends_it_and_deletes_nothing(sqs: Any, queue_url: str, tmp_path: Path, flaw: str) -> None:
+    send(sqs, queue_url, "a", "b")
+    consumer = consumer_of(queue_url, FLAWS=flaw, SIDE_EFFECT_LOG_PATH=tmp_path / "missing" / "log")
+    with pytest.raises(FileNotFoundError):
+        consumer.run()
+    consumer.close()
+    assert left(sqs, queue_url) == 2
 
 
 @pytest.mark.parametrize("flaw", ["", "whole-batch", "delete-on-receive"])
