@@ -53,7 +53,7 @@ class Heartbeats:
     """Keeps deliveries invisible until they are dropped.
 
     With boto3 a thread beats, so that a blocked event loop loses no message; aiobotocore's calls need the loop.
-    Without `beats_itself` there is neither: boto3's user calls `beat`.
+    Without `beats_itself`, which is for boto3, nothing is sent until `beat` is called.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Heartbeats:
             self._thread.start()
 
     def beat(self) -> None:
-        """Extend the visibility of all messages once, where no thread does. Events are emitted in this thread."""
+        """Extend the visibility of all held messages once. Events are emitted in this thread."""
         with self._changed:
             held = list(self._held)
         for start in range(0, len(held), BATCH_MAX):
@@ -242,7 +242,7 @@ class Heartbeats:
             delivery.beat_at_ms = self._clock.now_ms() + min(RETRY_MS, self._beat_ms)
 
     def _tell(self, event: Event) -> None:
-        """Emit an event on the event loop, where that still runs."""
+        """Emit an event: in this thread if `beat` was called in it, else on the event loop if that still runs."""
         if not self._beats_itself:
             self._emit(event)
             return
