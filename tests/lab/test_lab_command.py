@@ -200,9 +200,9 @@ def test_a_scenario_that_behaves_exits_with_0(
     assert written.out.startswith("happy  What is sent is done and deleted, once.\n       this server, ")
     assert "✓ protected holds" in written.out
     assert sorted(path.name for path in Path("out").iterdir()) == [
-        "happy-7.broken.jsonl",
-        "happy-7.html",
-        "happy-7.protected.jsonl",
+        "happy-7-count-2.broken.jsonl",
+        "happy-7-count-2.html",
+        "happy-7-count-2.protected.jsonl",
         "index.html",
         "runs.json",
     ]
@@ -212,9 +212,37 @@ def test_a_scenario_that_behaves_exits_with_0(
     assert [row[0] for row in rows[1:]] == list(NAMES)
     assert rows[1][2] == "holds"
     assert run_command(monkeypatch, "lab", "report", "happy", "--out", "out") == 0
-    assert capsys.readouterr().out == "out/happy-7.html\n"
+    assert capsys.readouterr().out == "out/happy-7-count-2.html\n"
     assert run_command(monkeypatch, "lab", "report", "--out", "out") == 0
     assert capsys.readouterr().out == "out/index.html\n"
+
+
+def test_runs_with_other_knobs_or_of_one_variant_keep_their_own_reports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "lab", "run", "crash", "--out", "out") == 0
+    assert "  try     VISIBILITY_TIMEOUT=5 penstock lab run crash --open" in capsys.readouterr().out
+    assert run_command(monkeypatch, "lab", "run", "crash", "--visibility-timeout", "5", "--out", "out") == 0
+    assert "  again   penstock lab run crash --seed 7 --visibility-timeout 5" in capsys.readouterr().out
+    assert run_command(monkeypatch, "lab", "run", "crash", "--broken", "--out", "out") == 4
+    reports = sorted(path.name for path in Path("out").glob("*.html"))
+    assert reports == ["crash-7-broken.html", "crash-7-visibility-timeout-5.html", "crash-7.html", "index.html"]
+    alone = (Path("out") / "crash-7-broken.html").read_text(encoding="utf-8")
+    assert "breaks, as it must</span>" in alone
+    assert "Broken: breaks, as it must" in alone
+    assert ">on receive<" in alone
+    assert ">after the work<" not in alone
+    index = (Path("out") / "index.html").read_text(encoding="utf-8")
+    assert "crash-7-visibility-timeout-5.html" in index
+    assert "crash-7-broken.html" not in index
+
+
+def test_reports_of_one_command_link_to_each_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "lab", "run", "happy", "crash", "--count", "2", "--out", "out") == 0
+    assert 'href="crash-7-count-2.html"' in (Path("out") / "happy-7-count-2.html").read_text(encoding="utf-8")
+    assert 'href="happy-7-count-2.html"' in (Path("out") / "crash-7-count-2.html").read_text(encoding="utf-8")
 
 
 def test_the_broken_variant_alone_exits_with_4(

@@ -52,7 +52,7 @@ def proof(run: Run) -> tuple[Check, list[Event]]:
 
 PROOFS = {
     "happy": ["send ok", "receive ok"],
-    "crash": ["receive ok", "crash info"],
+    "crash": ["receive ok", "delete ok", "crash info"],
     "duplicates": ["receive ok", "receive ok", "effect ok", "effect ok"],
     "business-idempotency": ["effect ok", "effect ok"],
     "poison": ["receive ok", "receive ok", "receive ok"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,13 +13,22 @@ from penstock.lab.report.index import RunSummary, index_report, summary_of
 from penstock.lab.report.page import run_report
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
     from pathlib import Path
 
     from penstock.lab.run import Run
 
 INDEX = "index.html"
 _RUNS = "runs.json"
+_KNOBS_MAX = 100
+
+
+def base_name(scenario: str, seed: int, turned: Mapping[str, str]) -> str:
+    """Return what the files of a run are called: runs with other knobs do not replace each other."""
+    knobs = "".join(f"-{name.lower().replace('_', '-')}-{value}" for name, value in turned.items())
+    if len(knobs) > _KNOBS_MAX:
+        knobs = f"-{sha256(knobs.encode()).hexdigest()[:12]}"
+    return f"{scenario}-{seed}{knobs}"
 
 
 class ArchiveBroken(ValueError):
@@ -31,13 +41,16 @@ class Archive:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def keep(self, run: Run, *, coming: Collection[str] = ()) -> Path:
+    def keep(self, run: Run, *, coming: Mapping[str, str] | None = None) -> Path:
         """Write the report and the histories of a run, and the index anew; return where the report is.
 
-        `coming` are scenarios that are about to run with the same seed: the report links to theirs, too.
+        `coming` are scenarios that are about to run, with the names of their reports: this one links to them, too.
+        The index has no broken variant that ran alone.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        base = f"{run.scenario}-{run.seed}"
+        base = base_name(run.scenario, run.seed, {knob.name: knob.protected for knob in run.knobs if knob.turned})
+        if run.broken_alone:
+            base += "-broken"
         kept = {}
         for variant in run.variants:
             name = f"{base}.{variant.name}.jsonl"
@@ -49,9 +62,10 @@ class Archive:
             broken=kept.get("broken") if run.broken is not None else None,
         )
         summaries = self.summaries()
-        summaries[run.scenario] = summary_of(run, f"{base}.html")
+        if not run.broken_alone:
+            summaries[run.scenario] = summary_of(run, f"{base}.html")
         links = {name: summary.href for name, summary in summaries.items()}
-        links |= {name: f"{name}-{run.seed}.html" for name in coming}
+        links |= {name: f"{file}.html" for name, file in (coming or {}).items()}
         report = self.folder / f"{base}.html"
         _write(report, run_report(run, index=INDEX, links=links).encode())
         _write(self.folder / _RUNS, msgspec.json.encode(summaries))

@@ -306,11 +306,22 @@ def knob_rows(scenario: Scenario, knobs: Knobs, seed: int) -> tuple[KnobRow, ...
             does=difference.does,
         )
     ]
+    turned = turned_knobs(scenario, knobs)
     for knob in scenario.knobs:
         value = f"{knobs.values[knob.name]:g}"
-        rows.append(KnobRow(name=knob.variable, protected=value, broken=value, does=knob.does))
+        row = KnobRow(name=knob.variable, protected=value, broken=value, does=knob.does, turned=knob.variable in turned)
+        rows.append(row)
     same = "the same seed gives the same faults"
     return (*rows, KnobRow(name="seed", protected=str(seed), broken=str(seed), does=same))
+
+
+def turned_knobs(scenario: Scenario, knobs: Knobs) -> dict[str, str]:
+    """Return the variables of the knobs that do not have their defaults, and what they are set to."""
+    return {
+        knob.variable: f"{knobs.values[knob.name]:g}"
+        for knob in scenario.knobs
+        if knobs.values[knob.name] != knob.default
+    }
 
 
 def command_of(scenario: Scenario, knobs: Knobs, settings: LabSettings, variants: Sequence[VariantName] = ()) -> str:

@@ -30,7 +30,8 @@ Picture = Literal[
     "tenant-waits",
     "retry-rate",
 ]
-Outcome = Literal["holds", "fails", "unknown", "not observed"]
+Outcome = Literal["holds", "fails", "unknown", "not observed", "breaks, as it must"]
+"""The last one is of a broken variant that runs alone."""
 
 PICTURES: dict[str, Picture] = {
     "happy": "lanes",
@@ -63,6 +64,8 @@ class KnobRow(msgspec.Struct, frozen=True, kw_only=True):
     protected: str
     broken: str
     does: str
+    turned: bool = False
+    """Whether it was set by hand, to another value than its default."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +108,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     story: str
     """What happened, in a sentence or two."""
     protected: Variant
+    """The only variant, where one ran alone: then this may be the broken one."""
     broken: Variant | None = None
     breaks: str
     """The check that the broken variant must fail, by its name."""
@@ -142,17 +146,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broke_as_it_must(self) -> bool:
         """Whether the broken variant failed in the check that it must fail."""
-        if self.broken is None:
-            return False
-        check = self.broken.check(self.breaks)
+        broken = self.protected if self.broken_alone else self.broken
+        check = None if broken is None else broken.check(self.breaks)
         return check is not None and check.verdict == "failed"
+
+    @property
+    def broken_alone(self) -> bool:
+        """Whether only the broken variant ran."""
+        return self.protected.name == "broken"
 
     @property
     def told(self) -> str:
         """What happened: the story, where the run went that way, and otherwise why it did not."""
         if self.not_observed is not None:
             return f"Not observed here. {self.not_observed}"
-        if self.outcome == "holds" or self.protected.name == "broken":
+        if self.outcome == "holds" or self.broken_alone:
             return self.story
         verdict = "failed" if self.protected.verdict == "failed" else "unknown"
         check = next((check for check in self.protected.checks if check.verdict == verdict), None)
@@ -163,7 +171,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """What the run says about the rule. A broken variant that does not break is a failure: the check is blind."""
+        """What the run says about the rule. A broken variant that does not break is a failure: nothing noticed it."""
+        if self.broken_alone and self.not_observed is None:
+            return "breaks, as it must" if self.broke_as_it_must else "fails"
         if self.protected.verdict == "failed":
             return "fails"
         if self.not_observed is not None:

@@ -14,6 +14,8 @@ def note_of(events: Sequence[Event], calls_before: int) -> tuple[str, int]:
     ended = next((event for event in events if event.f == "exit"), None)
     if crash is not None:
         note = _of_crash(events, crash, calls, again=calls_before > 0)
+    elif any(event.f == "receive" and event.type == "info" for event in events):
+        note = "the answer is lost, it lies hidden"
     elif ended is not None:
         note = f"exit {ended.code}" + ("" if ended.code == 0 else ", its work is cut off")
     else:

@@ -17,6 +17,7 @@ LANES_MAX = 8
 _MARKS: dict[tuple[str, str], tuple[str, str, Style]] = {
     ("send", "ok"): ("●", "o", "blue"),
     ("receive", "ok"): ("▣", "#", "cyan"),
+    ("receive", "info"): ("▣", "#", "dim"),
     ("effect", "ok"): ("◆", "*", ""),
     ("effect", "fail"): ("◇", "-", ""),
     ("apply", "ok"): ("◆", "*", ""),
@@ -218,7 +219,7 @@ def _lane(row: _Row, signs: Signs, scale: _Scale, visibility_ms: int, bad: Colle
             last_ms = max(last_ms, until_ms if following is None else following)
         over_ms = min([until_ms, *(event.t_ms for event in deletes)])
         for cell in range(scale.at(got.t_ms), min(scale.at(last_ms), CELLS - 1) + 1):
-            if stop is not None and cell > scale.at(stop.t_ms):
+            if got.type == "info" or (stop is not None and cell > scale.at(stop.t_ms)):
                 drawn[cell] = Span(gone, "dim")
             elif cell <= scale.at(over_ms):
                 drawn[cell] = Span(held, "cyan")

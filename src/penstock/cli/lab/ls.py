@@ -25,9 +25,9 @@ def ls(*, out: Annotated[Path, Parameter(metavar="DIR")] = Path("lab")) -> int:
     out
         The folder that reports are kept in.
     """
-    from penstock.cli.lab.verdicts import STATES
     from penstock.domain.clock import SystemClock
     from penstock.lab.archive import Archive, ArchiveBroken
+    from penstock.lab.report.wording import LOOKS
     from penstock.lab.scenarios import NAMES, scenario
 
     try:
@@ -54,7 +54,7 @@ def ls(*, out: Annotated[Path, Parameter(metavar="DIR")] = Path("lab")) -> int:
             lines.append([before, Span(f"{screen.signs.nothing:<{_LAST}} {'never':>{_AGO}}", "dim")])
             continue
         ago = _in_one_unit(max(now_ms - last.started_ms, 0) // 1_000)
-        sign = screen.signs.of(STATES[last.outcome])
+        sign = screen.signs.of(LOOKS[last.outcome])
         lines.append([before, sign, Span(f" {last.outcome:<{_LAST - 2}} {ago:>{_AGO}}")])
     screen.write(lines)
     aside = Screen(sys.stderr)

@@ -244,15 +244,20 @@ class _Command:
     ) -> int:
         from penstock.cli.lab.summary import Summary
         from penstock.cli.lab.verdicts import exit_is_good
+        from penstock.lab.archive import base_name
+        from penstock.lab.laboratory import turned_knobs
         from penstock.lab.run import run_json
 
         summary = Summary(self._page, self._aside, [scenario.name for scenario in scenarios])
         if not self._as_json:
             summary.head(laboratory.place, laboratory.backend, self._settings.seed)
+        names = {
+            one.name: base_name(one.name, self._settings.seed, turned_knobs(one, knobs[one.name])) for one in scenarios
+        }
         results: list[Run] = []
         for place, scenario in enumerate(scenarios, 1):
             result, took_s = self._play(laboratory, scenario, knobs[scenario.name])
-            report = self._archive.keep(result, coming=[one.name for one in scenarios[place:]])
+            report = self._archive.keep(result, coming={one.name: names[one.name] for one in scenarios[place:]})
             results.append(result)
             if not self._as_json:
                 summary.row(result, took_s, str(report))

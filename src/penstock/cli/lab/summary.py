@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.cli.lab.verdicts import STATES, exit_is_good, failing_check
+from penstock.cli.lab.verdicts import exit_is_good, failing_check
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span, harmless
 from penstock.cli.terminal.values import counted, duration
+from penstock.lab.report.wording import LOOKS
 from penstock.lab.run import Run
 
 _VERDICT, _FOUND, _TOOK = 12, 33, 7
@@ -51,7 +52,7 @@ class Summary:
         if len(found) > _FOUND:
             found = found[: _FOUND - len(ellipsis)] + ellipsis
         text = f" {run.scenario:<{self._wide}}  {run.outcome:<{_VERDICT}}  {found:<{_FOUND}}  {took_s:>{_TOOK}.1f}"
-        self._page.write([[self._page.signs.of(STATES[run.outcome]), Span(text)]])
+        self._page.write([[self._page.signs.of(LOOKS[run.outcome]), Span(text)]])
 
     def end(self, took_s: float, index: str) -> None:
         """Write the sum, and below it what fails, with the command that runs it again."""
@@ -79,7 +80,7 @@ class Summary:
             [
                 [],
                 [
-                    self._aside.signs.of(STATES[run.outcome]),
+                    self._aside.signs.of(LOOKS[run.outcome]),
                     Span(f" {run.scenario}", "bold"),
                     Span(f"  {harmless(said)}"),
                 ],

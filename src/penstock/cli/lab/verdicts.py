@@ -12,14 +12,12 @@ from penstock.cli.terminal.values import count, duration
 from penstock.lab.checkers.evidence import Check, Evidence, lateness
 from penstock.lab.history import Event
 from penstock.lab.report.scene import message_names
-from penstock.lab.report.wording import what
-from penstock.lab.run import Outcome, Run, Variant
+from penstock.lab.report.wording import LOOKS, what
+from penstock.lab.run import Run, Variant
 from penstock.lab.scenario import Scenario
 
 _INDENT = "  "
 _WITNESS_MAX = 12
-STATES: dict[Outcome, str] = {"holds": "done", "fails": "lost", "unknown": "unknown", "not observed": "unknown"}
-"""The sign of each outcome."""
 _LABEL = len("  differs ")
 
 
@@ -30,11 +28,6 @@ def heading(screen: Screen, scenario: Scenario, place: str, backend: str, seed: 
     lines = [[Span(" " * margin), *line] for line in rule]
     lines[0] = [Span(scenario.name, "bold"), Span("  "), *rule[0]]
     return [*lines, [Span(" " * margin), Span(harmless(f"{place}, {backend}, seed {seed}"), "dim")]]
-
-
-def outcome_of_broken_alone(run: Run) -> bool:
-    """Return whether the only variant that ran is the broken one."""
-    return run.protected.name == "broken"
 
 
 def verdict(screen: Screen, run: Run) -> list[list[Span]]:
@@ -67,9 +60,7 @@ def conclusion(
 ) -> list[list[Span]]:
     """Say in one line whether all is as it must be, where the report is, and what to run next."""
     good, text = _conclusion(run)
-    state = "done" if good else STATES[run.outcome] if run.outcome != "holds" else "lost"
-    if outcome_of_broken_alone(run) and not good:
-        state = "lost"
+    state = "done" if good else LOOKS[run.outcome]
     lines: list[list[Span]] = [
         [],
         [screen.signs.of(state), Span(f" {text} "), Span(duration(took_s), "dim")],
@@ -79,7 +70,9 @@ def conclusion(
         lines += [[Span("  "), Span("differs", "dim"), Span(" "), *rows[0]]]
         lines += [[Span(" " * _LABEL), *row] for row in rows[1:]]
     lines.append([Span("  "), Span("report", "dim"), Span(f"  {harmless(report)}{index}")])
-    label, command = ("try    ", scenario.try_command) if good else ("again  ", run.commands[0])
+    # Whoever has turned a knob has tried something already.
+    fresh = good and not any(knob.turned for knob in run.knobs)
+    label, command = ("try    ", scenario.try_command) if fresh else ("again  ", run.commands[0])
     if command:
         lines.append([Span("  "), Span(label, "dim"), Span(f" {harmless(command)}")])
     return lines
@@ -99,20 +92,16 @@ def failing_check(run: Run) -> Check | None:
 
 
 def _conclusion(run: Run) -> tuple[bool, str]:
-    if outcome_of_broken_alone(run):
-        broke = any(check.name == run.breaks and check.verdict == "failed" for check in run.protected.checks)
-        return (
-            False,
-            "The broken variant breaks, as it must." if broke else "The broken variant must break, but does not.",
-        )
     match run.outcome:
+        case "breaks, as it must":
+            return False, "The broken variant breaks, as it must."
         case "holds":
             return True, "Both variants behave as they must." if run.broken else "The protected variant holds."
         case "not observed":
             return True, "Not observed here."
         case "unknown":
             return False, "The verdict is unknown: evidence is missing."
-    if run.protected.verdict == "failed":
+    if run.protected.verdict == "failed" and not run.broken_alone:
         return False, "The protected variant must hold, but fails."
     return False, "The broken variant must break, but does not."
 

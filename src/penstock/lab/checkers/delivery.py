@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.lab.checkers.evidence import Check, Evidence, Left, Rule, by_message, earliest, first_of, number
+from penstock.lab.checkers.evidence import Check, Evidence, Left, Rule, all_of, by_message, earliest, first_of, number
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -58,7 +58,7 @@ def nothing_lost(evidence: Evidence) -> Check:
     return LOST.held(
         len(sent),
         f"{len(sent)} of {len(sent)}",
-        f"All {number(len(sent), 'message')} accounted for",
+        f"{all_of(len(sent), 'message')} accounted for",
         [first, *effects[:1]],
     )
 
@@ -90,7 +90,7 @@ def nothing_unexpected(evidence: Evidence) -> Check:
             [strange[0]],
         )
     return UNEXPECTED.held(
-        len(receives), f"0 of {len(receives)}", f"All {number(len(receives), 'message')} received sent"
+        len(receives), f"none of {len(receives)}", f"{all_of(len(receives), 'message')} received sent"
     )
 
 
@@ -183,7 +183,7 @@ def all_deleted(evidence: Evidence, *, messages: Collection[str] | None = None) 
     return DELETED.held(
         len(sent),
         f"{len(sent)} of {len(sent)}",
-        f"All {number(len(sent), 'message')} deleted",
+        f"{all_of(len(sent), 'message')} deleted",
         [sent[first], deleted[first]],
     )
 
@@ -255,8 +255,8 @@ def deleted_after_effect(evidence: Evidence) -> Check:
     first = next(iter(deletes))
     return EARLY.held(
         len(deletes),
-        f"0 of {len(deletes)}",
-        f"All {number(len(deletes), 'delete')} came after the effect",
+        f"none of {len(deletes)}",
+        f"{all_of(len(deletes), 'delete')} came after the effect",
         [effects[first], deletes[first]],
     )
 

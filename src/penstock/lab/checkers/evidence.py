@@ -145,6 +145,11 @@ def number(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def all_of(count: int, one: str, many: str | None = None) -> str:
+    """Begin a sentence about all things of a kind: `All 5 messages`, `The one message`."""
+    return f"The one {one}" if count == 1 else f"All {number(count, one, many)}"
+
+
 def seconds(ms: float) -> str:
     """Write a length of time as a person says it."""
     return f"{ms:,.0f} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s"

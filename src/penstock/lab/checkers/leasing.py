@@ -9,7 +9,7 @@ REDELIVERED = Rule(name="redelivered", text="What a crash left behind is deliver
 NOT_BEFORE = Rule(name="never-before", text="Nothing is delivered again before its visibility timeout")
 STALE_REPORT = Rule(name="stale-report", text="A report under a lease that is over changes nothing")
 SAME = Rule(name="same-messages", text="A repeated receive gets the same messages")
-IDLE = Rule(name="none-idle", text="No message is idle for a lease")
+IDLE = Rule(name="none-idle", text="No message stays hidden while nobody works on it")
 
 
 def leases_exclusive(evidence: Evidence, *, visibility_ms: int, tolerance_ms: int = 0) -> Check:
@@ -30,7 +30,7 @@ def leases_exclusive(evidence: Evidence, *, visibility_ms: int, tolerance_ms: in
     pair = next(iter(_successions(found)), None)
     return EXCLUSIVE.held(
         len(found),
-        f"0 of {len(found)}",
+        f"none of {len(found)}",
         f"None of {number(len(found), 'lease')} began while another ran",
         [pair[0].got, pair[1].got] if pair else [],
     )
@@ -53,11 +53,15 @@ def redelivered(evidence: Evidence) -> Check:
     if not crashed:
         return REDELIVERED.unknown("Nothing crashed while it held a message", "no crash")
     receives = evidence.receives()
-    gone = [
-        (2, [*[r for r in receives.get(crash.message or "", []) if r.i < crash.i][-1:], crash])
-        for crash in crashed
-        if not any(later.i > crash.i for later in receives.get(crash.message or "", []))
-    ]
+    deletes = by_message(evidence.of("delete", "ok"))
+    gone = []
+    for crash in crashed:
+        got = receives.get(crash.message or "", [])
+        if not any(later.i > crash.i for later in got):
+            held = [earlier for earlier in got if earlier.i < crash.i][-1:]
+            # A message that was deleted before its work was done is why there is nothing to come back.
+            early = [delete for delete in deletes.get(crash.message or "", []) if delete.i < crash.i][:1]
+            gone.append((2 + len(early), [*held, *early, crash]))
     if gone:
         return REDELIVERED.failed(
             len(gone),

@@ -76,7 +76,7 @@ def no_overlap(evidence: Evidence, *, visibility_ms: int) -> Check:
             earliest(overlaps),
         )
     return OVERLAP.held(
-        len(held), f"0 of {len(held)}", f"None of {number(len(held), 'lease')} overlaps one of another consumer"
+        len(held), f"none of {len(held)}", f"None of {number(len(held), 'lease')} overlaps one of another consumer"
     )
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.lab.run import Run
 
-_RANKS: dict[Outcome, int] = {"fails": 0, "unknown": 1, "not observed": 2, "holds": 3}
+_RANKS: dict[Outcome, int] = {"fails": 0, "breaks, as it must": 0, "unknown": 1, "not observed": 2, "holds": 3}
 _KEYS = ("send", "lease", "effect", "refused", "crash", "again", "delete", "dead")
 
 
@@ -107,7 +107,7 @@ def _figures(summaries: Sequence[RunSummary]) -> str:
     total_ms = sum(one.duration_ms for one in summaries)
     cells = []
     failing = f'<span class="hot dead">{counts["fails"]}</span>' if counts["fails"] else "0"
-    cells.append(_figure('<span class="state lost">Fails</span>', failing, "a rule did not hold, or a check is blind"))
+    cells.append(_figure('<span class="state lost">Fails</span>', failing, "a rule or its check did not hold"))
     if counts["unknown"]:
         cells.append(
             _figure('<span class="state unknown">Unknown</span>', f"{counts['unknown']}", "evidence is missing")

@@ -34,7 +34,7 @@ def run_report(run: Run, *, index: str | None = "index.html", links: dict[str, s
                 "asserts",
                 "Assertions",
                 tables.assertions(run),
-                aside="numbers lead to the first witness in the history",
+                aside="numbers lead to the first witness in the history; ? could not be checked",
             ),
             _why_and_history(run),
             _knobs(run),
@@ -97,7 +97,7 @@ def _pictures(run: Run) -> str:
 def _figure(run: Run, scene: Scene, drawing: Drawing) -> str:
     variant = scene.variant
     look = VERDICT_LOOKS[variant.verdict]
-    if variant.name == "broken" and not run.broke_as_it_must and run.not_observed is None:
+    if variant.name == "broken" and variant.verdict == "held" and run.not_observed is None:
         look = "lost"
     words = verdict_words(variant, must_break=run.broke_as_it_must)
     if run.not_observed is not None and variant.verdict != "failed":
@@ -120,7 +120,7 @@ def _reason(variant: Variant) -> str:
     if verdict == "held" or (verdict == "failed" and variant.name == "broken"):
         return ""
     check = next(check for check in variant.checks if check.verdict == verdict) if variant.checks else None
-    return f" {escape(check.rule)}: {escape(check.sentence)}." if check else " Nothing was checked."
+    return f". {escape(check.rule)}: {escape(check.sentence)}." if check else ". Nothing was checked."
 
 
 def _drawn(variant: Variant, drawing: Drawing) -> str:

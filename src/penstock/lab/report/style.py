@@ -10,6 +10,7 @@ from importlib import resources
 SPRITE = """<svg class="sprite" aria-hidden="true">
 <symbol id="m-send" viewBox="0 0 12 12"><circle cx="6" cy="6" r="4" fill="currentColor"/></symbol>
 <symbol id="m-lease" viewBox="0 0 12 12"><rect x="1.75" y="1.75" width="8.5" height="8.5" rx="1.5" fill="none" stroke="currentColor" stroke-width="1.5"/></symbol>
+<symbol id="m-lease-off" viewBox="0 0 12 12"><rect x="1.75" y="1.75" width="8.5" height="8.5" rx="1.5" fill="none" stroke="currentColor" stroke-width="1.5" stroke-dasharray="2 1.5"/></symbol>
 <symbol id="m-effect" viewBox="0 0 12 12"><path d="M6 .4 11.6 6 6 11.6.4 6z" fill="currentColor"/></symbol>
 <symbol id="m-refused" viewBox="0 0 12 12"><path d="M6 1.4 10.6 6 6 10.6 1.4 6z" fill="none" stroke="currentColor" stroke-width="1.4"/></symbol>
 <symbol id="m-crash" viewBox="0 0 12 12"><path d="M2 2l8 8M10 2l-8 8" fill="none" stroke="currentColor" stroke-width="2.2" stroke-linecap="round"/></symbol>

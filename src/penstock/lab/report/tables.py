@@ -24,8 +24,8 @@ WITNESS_ROWS_MAX = 60
 WHAT_MAX = 240
 
 _HEAD = (
-    '<thead><tr><th scope="col" class="n">i</th><th scope="col" class="n">t, ms</th><th scope="col">process</th>'
-    '<th scope="col" class="p2">type</th><th scope="col">f</th><th scope="col">message</th>'
+    '<thead><tr><th scope="col" class="n">#</th><th scope="col" class="n">t, ms</th><th scope="col">who</th>'
+    '<th scope="col" class="p2">type</th><th scope="col">event</th><th scope="col">message</th>'
     '<th scope="col" class="n p2">count</th><th scope="col">what</th></tr></thead>'
 )
 
@@ -144,7 +144,7 @@ def knobs(run: Run) -> str:
     rows = []
     for knob in run.knobs:
         differs = run.broken is not None and knob.protected != knob.broken
-        cells = [knob.protected] if run.broken is None else [knob.protected, knob.broken]
+        cells = [knob.broken if variant.name == "broken" else knob.protected for variant in run.variants]
         written = "".join(f'<td class="n">{f"<b>{escape(c)}</b>" if differs else escape(c)}</td>' for c in cells)
         mark = ' class="knob"' if differs else ""
         rows.append(

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from penstock.lab.history import Event
     from penstock.lab.run import Outcome, Variant
 
-LOOKS: dict[Outcome, str] = {"holds": "done", "fails": "lost", "unknown": "unknown", "not observed": "unknown"}
+LOOKS: dict[Outcome, str] = {
+    "holds": "done",
+    "fails": "lost",
+    "unknown": "unknown",
+    "not observed": "unknown",
+    "breaks, as it must": "lost",
+}
 VERDICT_LOOKS = {"held": "done", "failed": "lost", "unknown": "unknown"}
 TYPE_LOOKS = {"ok": "done", "fail": "lost", "info": "unknown", "invoke": "offered"}
 DONE = {"send": "stored", "delete": "deleted", "dead": "in the dead-letter queue"}

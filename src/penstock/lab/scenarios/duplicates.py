@@ -28,7 +28,10 @@ class Duplicates(Scenario):
         "the conditional write keeps the promise. Let the store refuse the second write, or pass the service outside "
         "an idempotency key, and give the lease a heartbeat so that this stays rare."
     )
-    try_this = "Set `VISIBILITY_TIMEOUT=4`. The lease then outlasts the work, and nothing is received twice."
+    try_this = (
+        "Set `VISIBILITY_TIMEOUT=4`. The lease then outlasts the work, nothing is received twice, and the verdict is "
+        "unknown: the rule was never put to the test."
+    )
     try_command = "VISIBILITY_TIMEOUT=4 penstock lab run duplicates --open"
     difference = Difference(
         name="CONDITIONAL_WRITE",

@@ -26,12 +26,12 @@ class LostResponse(Scenario):
     """The answers to the first receives are cut off after their messages were leased."""
 
     name = "lost-response"
-    rule = "A repeated receive gets the same messages, and none is idle for a lease."
+    rule = "A repeated receive gets the same messages, and none stays hidden while nobody works on it."
     short = "a repeat gets the same messages"
     story = (
-        "The queue leased a message and answered, but the connection was cut, so the consumer asked again. With the "
-        "same attempt id it got the same message at once. Without, it got another one, and the first lay hidden for "
-        "a whole lease, although nobody worked on it."
+        "The queue leased a message and answered, but the connection was cut, so the consumer asked again. With both "
+        "tries marked as one receive it got the same message at once. Without the mark it got another one, and the "
+        "first lay hidden for a whole lease while nobody worked on it."
     )
     guide = (
         "Once a message is leased, the queue waits for a consumer that may never have heard of it. Mark the tries of "

@@ -34,7 +34,8 @@ class SideEffects(Scenario):
     story = (
         "Each message was received seven times. Six consumers died with it, one before each step, and the seventh "
         "finished. The fourth had looked, stalled past its lease, and tried to call after the fifth had called: the "
-        "conditional write refused it. Those that came later found the call on record and left it out."
+        "conditional write refused it. Those that came later found the call on record and left it out. Without the "
+        "check and the condition, each of the last four attempts made the call."
     )
     guide = (
         "You cannot put a call to another service and your own record into one transaction, so a crash between the "

@@ -80,6 +80,9 @@ def _large_flow(
         canvas.text("say", 0.505, 90, f"{len(again)} die again", anchor="middle")
         canvas.mark("dead", "dead", 0.72, 98, 14, dx=8)
         canvas.text("say", 0.72, 103, f"{len(again)} left", dx=20)
+    elif moves:
+        canvas.mark("delete", "done", 0.72, 98, 13, dx=8)
+        canvas.text("lbl", 0.72, 102, "none left", dx=20)
     canvas.line("wait", 0.03, 54, 0.03, 116)
     canvas.mark("effect", "", 0.03, 124, 13, title=f"{len(calls)} effects")
     canvas.text("lbl", 0.03, 128, f"{len(calls)} of {sent} take effect", dx=14)

@@ -15,7 +15,7 @@ ROUNDS_MAX = 3
 MESSAGES_MAX = 60
 ATTEMPTS_MAX = 9
 STEPS = {"start": 1, "check": 2, "effect": 3, "complete": 5, "delete": 6}
-STEP_NAMES = ("start", "check", "call", "", "complete", "delete")
+STEP_NAMES = ("start", "check", "call", "after the call", "complete", "delete")
 
 
 def round_grid(scene: Scene, *, thumb: bool) -> Drawing:
@@ -122,9 +122,8 @@ def step_ladder(scene: Scene, *, thumb: bool) -> Drawing:
     left = 0.0 if thumb else 0.2
     if not thumb:
         for number, name in enumerate(STEP_NAMES, 1):
-            if name:
-                canvas.line("rule", 0, level(number), 1, level(number))
-                canvas.text("tick", 0, level(number) - 4, f"{number} {name}")
+            canvas.line("rule", 0, level(number), 1, level(number))
+            canvas.text("tick", 0, level(number) - 4, f"{number} {name}")
     calls = sum(event.f == "effect" and event.type == "ok" for attempt in attempts for event in attempt)
     slot = (1 - left) / max(len(attempts), 1)
     for place, attempt in enumerate(attempts):
@@ -138,6 +137,9 @@ def step_ladder(scene: Scene, *, thumb: bool) -> Drawing:
             points += [(x, points[-1][1])] if points else []
             points.append((x, level(step)))
             _ladder_mark(canvas, event, x, level(step), bad=calls > 1)
+            later = attempts[place + 1] if place + 1 < len(attempts) else []
+            if event.f == "effect" and later and event.i > later[0].i and not thumb:
+                canvas.text("lbl", x, level(step) + 18, f"after {place + 2} began", anchor="middle")
         if points:
             canvas.shapes.insert(0, _curve(canvas, [(start, level(1)), *points]))
         if not thumb:
@@ -157,7 +159,7 @@ def step_ladder(scene: Scene, *, thumb: bool) -> Drawing:
         keys=(
             Key(look="dead", mark="crash", text="crash"),
             Key(look="", mark="effect", text="call"),
-            Key(look="late", mark="refused", text="call left out"),
+            Key(look="late", mark="refused", text="call refused or left out"),
             Key(look="done", mark="delete", text="delete"),
         ),
         head=("attempt", "ends", "calls"),

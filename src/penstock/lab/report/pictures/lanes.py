@@ -33,13 +33,14 @@ _VERBS = {
 KEYS = (
     Key(look="ready", mark="send", text="send"),
     Key(look="leased", mark="lease", text="lease, with its holder"),
+    Key(look="leased", mark="lease-off", text="lease whose holder is gone"),
     Key(look="late", text="work without a lease"),
     Key(look="", mark="effect", text="effect"),
     Key(look="late", mark="refused", text="effect refused"),
     Key(look="dead", mark="crash", text="crash"),
     Key(look="retrying", mark="again", text="redelivery"),
     Key(look="done", mark="delete", text="delete"),
-    Key(look="paused", mark="delete", text="delete without effect"),
+    Key(look="paused", mark="delete", text="delete that changes nothing"),
     Key(look="dead", mark="dead", text="dead letter"),
 )
 
@@ -86,8 +87,9 @@ def _aligned(scene: Scene, group: list[Lane]) -> Scene:
 def _is_drawn(key: Key, strips: list[Strip]) -> bool:
     """Return whether the picture has what a line of the legend explains."""
     shapes = [shape.attributes for strip in strips for shape in strip.canvas.shapes]
-    if key.mark == "lease":
-        return any(shape["class"].startswith("lease") for shape in shapes)
+    if key.mark in {"lease", "lease-off"}:
+        look = "lease leased" if key.mark == "lease" else "lease leased off"
+        return any(shape["class"] == look for shape in shapes)
     if key.mark is None:
         return any(shape["class"] == "late-work" for shape in shapes)
     looks = {shape["class"] for shape in shapes if shape.get("href") == f"#m-{key.mark}"}
