@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from penstock.lab.consumer import SeenIds
 from penstock.lab.consumer_settings import VARIABLES, ConsumerSettings, QueueUrlMissing
 from penstock.lab.environment import QueueSettings
-from penstock.lab.handling import CRASHED
+from penstock.lab.handling import CRASHED, SeenIds
 from penstock.lab.laboratory import Laboratory
 from penstock.lab.payloads import POISON_MARKER
 from penstock.lab.producer import Draft
 from penstock.lab.stage import Stage
 from penstock.lab.variables import BadValue
 from tests.lab.playing import play
+from tests.unit.cli.test_usage import run as run_command
 
 URL = "http://127.0.0.1:9324/000000000000/orders"
 
@@ -54,7 +55,7 @@ def test_the_defaults_are_those_of_the_table() -> None:
 READ: list[tuple[str, str, object]] = [
     ("WAIT_TIME_SECONDS", "0", 0),
     ("WAIT_TIME_SECONDS", "20", 20),
-    ("MAX_MESSAGES", "25", 10),
+    ("MAX_MESSAGES", "25", 25),
     ("CRASH_RATE", "0.25", 0.25),
     ("CRASH_AFTER_RECEIVE", "1", True),
     ("CRASH_AFTER_RECEIVE", "2", True),
@@ -116,6 +117,11 @@ def test_every_setting_has_its_variable() -> None:
     assert {"QUEUE_URL", "VERSION_KEY", "CRASH_RATE", "FLAWS"} <= VARIABLES
 
 
+def test_the_help_names_every_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(monkeypatch, "lab", "consume", "--help") == 0
+    assert set(re.findall(r"[A-Z]+(?:_[A-Z]+)+", capsys.readouterr().out)) >= VARIABLES - {"FLAWS"}
+
+
 @pytest.mark.parametrize(
     ("variables", "code", "said"), [({}, 1, "QUEUE_URL"), ({"QUEUE_URL": URL, "MAX_MESSAGES": "x"}, 2, "MAX_MESSAGES")]
 )
@@ -159,6 +165,31 @@ def test_a_limit_ends_it(sqlite_laboratory: Laboratory) -> None:
 
     seen = play(sqlite_laboratory, do)
     assert len(seen.of("receive", "ok")) == len(seen.of("delete", "ok")) == 3
+
+
+def test_a_receive_takes_ten_messages_at_most_and_the_log_says_so(sqlite_laboratory: Laboratory) -> None:
+    def do(stage: Stage) -> None:
+        stage.produce(n=12)
+        consumer = stage.consumer("A", MESSAGE_LIMIT=12, MAX_MESSAGES=50)
+        stage.wait(consumer)
+        assert "MAX_MESSAGES is 50, and a receive takes at most 10" in consumer.output.read_text(encoding="utf-8")
+
+    seen = play(sqlite_laboratory, do)
+    instants = [event.t_ms for event in seen.of("receive", "ok")]
+    assert [instants.count(t_ms) for t_ms in sorted(set(instants))] == [10, 2]
+
+
+def test_a_business_key_is_used_without_a_table_too(sqlite_laboratory: Laboratory) -> None:
+    def do(stage: Stage) -> None:
+        orders = ["7", "7", "8"]
+        stage.produce([Draft(body={"id": f"m{n}", "order_id": order}) for n, order in enumerate(orders)])
+        told: dict[str, Any] = {"MESSAGE_SIDE_EFFECTS_TABLE": "", "BUSINESS_IDEMPOTENCY_FIELD": "order_id"}
+        stage.wait(stage.consumer("A", MESSAGE_LIMIT=3, **told))
+
+    seen = play(sqlite_laboratory, do)
+    assert [call.message for call in seen.ledger or ()] == ["m0", "m2"]
+    assert [event.what for event in seen.of("effect", "fail")] == ["refused: key is taken"]
+    assert len(seen.of("delete", "ok")) == 3
 
 
 @pytest.mark.parametrize(
@@ -346,6 +377,23 @@ def test_sigterm_lets_work_in_flight_end_and_takes_no_more(sqlite_laboratory: La
     assert len(seen.of("receive")) == len(seen.of("delete", "ok")) == 1
     assert seen.left is not None
     assert seen.left.count == 2
+
+
+def test_a_second_signal_ends_it_at_once(sqlite_laboratory: Laboratory) -> None:
+    def do(stage: Stage) -> None:
+        stage.produce(n=1)
+        consumer = stage.consumer("A", SIDE_EFFECT_DELAY_SECONDS=5)
+        stage.sleep(2)
+        stage.terminate(consumer)
+        stage.sleep(1)
+        stage.terminate(consumer)
+        stage.wait(consumer)
+        assert "a second signal ends this at once" in consumer.output.read_text(encoding="utf-8")
+
+    seen = play(sqlite_laboratory, do)
+    last = seen.of("signal")[-1]
+    assert [(event.t_ms, event.code) for event in seen.of("exit") if event.process == "A"] == [(last.t_ms, 143)]
+    assert not seen.of("effect")
 
 
 def test_what_comes_after_sigterm_goes_back_at_once(sqlite_laboratory: Laboratory) -> None:

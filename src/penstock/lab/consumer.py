@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import sys
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.sqs.denial import Denial
@@ -23,7 +22,7 @@ from penstock.client.sqs.work import Work
 from penstock.client.tasks.retries import RetryAfter
 from penstock.lab.consumer_settings import ConsumerSettings, QueueUrlMissing
 from penstock.lab.endpoints import sqs_of
-from penstock.lab.handling import Handling, Received, log, received_of
+from penstock.lab.handling import Handling, Received, SeenIds, log, received_of
 from penstock.lab.observing import Observer, signals_wake
 from penstock.lab.pace import PaceClock
 from penstock.lab.tables.opening import open_tables
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 143
 """The exit code of a consumer that SIGTERM ends in the middle of its work."""
+RECEIVE_MAX = 10
+"""How many messages SQS gives in one receive at most."""
 
 
 class Kept(Exception):
@@ -88,29 +89,6 @@ class FatalDenial(Denial):
         raise error
 
 
-class SeenIds:
-    """The ids of the messages that were handled last: a cache that forgets the one used longest ago."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, message_id: str) -> bool:
-        """Return whether an id is known, which counts as a use of it."""
-        if message_id not in self._ids:
-            return False
-        self._ids.move_to_end(message_id)
-        return True
-
-    def add(self, message_id: str) -> None:
-        """Remember an id."""
-        if self._size:
-            self._ids[message_id] = None
-            self._ids.move_to_end(message_id)
-            if len(self._ids) > self._size:
-                self._ids.popitem(last=False)
-
-
 class Consumer:
     """Consumes one queue until it is stopped, has had enough, or has waited for too long."""
 
@@ -127,6 +105,7 @@ class Consumer:
         self.seen = SeenIds(settings.idempotency_cache_size)
         self.stopping = False
         self.processed = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.call: str | None = None
         """What the tries of the present receive have in common, where that is of interest."""
 
@@ -137,7 +116,10 @@ class Consumer:
         return 0
 
     async def _consume(self) -> None:
-        settings = self.settings
+        settings, self.loop = self.settings, asyncio.get_running_loop()
+        log.info("consuming %s", settings.queue_url)
+        if settings.max_messages > RECEIVE_MAX:
+            log.warning("MAX_MESSAGES is %d, and a receive takes at most %d", settings.max_messages, RECEIVE_MAX)
         session = Session(
             self.sqs,
             settings.queue_url,
@@ -152,7 +134,7 @@ class Consumer:
         handle = self.handle_batch if settings.has("whole-batch") else self.handle
         work = Work(session, Calls(handle, session.threads), backoff=None)
         try:
-            with signals_wake(asyncio.get_running_loop()):
+            with signals_wake(self.loop):
                 await self._poll(Receiver(session, fifo=self.marks_receives), work)
         finally:
             await session.close()
@@ -203,8 +185,8 @@ class Consumer:
     def most(self) -> int:
         """How many messages the next receive asks for."""
         settings = self.settings
-        left = settings.message_limit - self.processed if settings.message_limit else settings.max_messages
-        return min(settings.max_messages, left)
+        left = settings.message_limit - self.processed if settings.message_limit else RECEIVE_MAX
+        return min(settings.max_messages, left, RECEIVE_MAX)
 
     # -- handlers of the kit, called in threads, one at a time ---------------------------------------------------
 
@@ -277,10 +259,15 @@ class Consumer:
                 record("fail", "extend", **message.facts, what="the lease is over")
 
     def stop(self) -> None:
-        """Finish what is in work and receive nothing more; a flawed consumer ends here."""
-        if self.settings.has("exit-at-once"):
+        """Finish what is in work and receive nothing more; end here if it is the second time, or for a flaw."""
+        if self.stopping or self.settings.has("exit-at-once"):
             os._exit(AT_ONCE)
         self.stopping = True
+        if self.loop is not None:
+            # A signal may come in the middle of a line of the log.
+            self.loop.call_soon_threadsafe(
+                log.info, "stopping after the work and the receive under way; a second signal ends this at once"
+            )
 
     def close(self) -> None:
         """Close the tables and the client."""

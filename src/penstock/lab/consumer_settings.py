@@ -61,6 +61,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     aws_region: str = ""
     wait_time_seconds: int = 10
     max_messages: int = 1
+    """How many a receive asks for. A receive takes at most 10, and a consumer says so if this is more."""
     crash_rate: float = 0.0
     crash_after_receive: bool = False
     idempotency_cache_size: int = 1_000
@@ -109,8 +110,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
             queue_url=queue_url,
             aws_region=given.text("AWS_REGION"),
             wait_time_seconds=given.whole("WAIT_TIME_SECONDS", 10, most=20),
-            # More than 10 are capped, as always; fewer than 1 make no sense.
-            max_messages=min(given.whole("MAX_MESSAGES", 1, least=1), 10),
+            max_messages=given.whole("MAX_MESSAGES", 1, least=1),
             crash_rate=given.real("CRASH_RATE", 0.0, most=1.0),
             crash_after_receive=given.switch("CRASH_AFTER_RECEIVE"),
             idempotency_cache_size=given.whole("IDEMPOTENCY_CACHE_SIZE", 1_000, most=10_000_000),

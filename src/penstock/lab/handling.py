@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.lab.payloads import business_key, facts_of, payload_of, queue_name, short_receipt
@@ -73,6 +74,29 @@ def received_of(message: Message) -> Received:
     )
 
 
+class SeenIds:
+    """The ids of the messages that were handled last: a cache that forgets the one used longest ago."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, message_id: str) -> bool:
+        """Return whether an id is known, which counts as a use of it."""
+        if message_id not in self._ids:
+            return False
+        self._ids.move_to_end(message_id)
+        return True
+
+    def add(self, message_id: str) -> None:
+        """Remember an id."""
+        if self._size:
+            self._ids[message_id] = None
+            self._ids.move_to_end(message_id)
+            if len(self._ids) > self._size:
+                self._ids.popitem(last=False)
+
+
 class Handling:
     """Works on messages one by one. Each step is a method, and each method is one step."""
 
@@ -85,6 +109,8 @@ class Handling:
         self.beat = beat
         """Extends the leases of all messages in hand."""
         versioning = settings.versioning
+        self.keys_called = SeenIds(settings.idempotency_cache_size)
+        """Business keys of the calls that this process made: all that it knows without a table."""
         self.versions = (
             None if versioning is None else Versions(versioning, last_write_wins=settings.has("last-write-wins"))
         )
@@ -125,6 +151,9 @@ class Handling:
 
     def start(self, message: Received) -> None:
         """Step 1."""
+        fields = self.settings.business_idempotency_field
+        if fields and business_key(message.payload, fields) is None:
+            log.warning("message %s lacks %s: its own id is the key", message.id, ", ".join(fields))
         self.observer.pace.step()
         attempt = None if self.tables.status is None else self.tables.status.mark_started(message.id)
         self.observer.record("ok", "start", **message.facts, attempt=attempt, what="STARTED")
@@ -136,6 +165,7 @@ class Handling:
         found = table is not None and table.exists(self.key(message))
         self.observer.record("ok", "check", **message.facts, what="on record" if found else "not on record")
         if found:
+            log.info("message %s: the call is on record, and left out", message.id)
             self.observer.record("fail", "effect", **message.facts, what="left out: on record")
         return found
 
@@ -158,11 +188,18 @@ class Handling:
         self.observer.pace.step()
         table = self.tables.side_effects
         conditional = not self.settings.has("unconditional-write")
-        if table is not None and not table.write(self.key(message), conditional=conditional):
+        key = self.key(message)
+        by_key = table is None and bool(self.settings.business_idempotency_field)
+        taken = (
+            key in self.keys_called if by_key else table is not None and not table.write(key, conditional=conditional)
+        )
+        if taken:
             self.observer.record("fail", "effect", **message.facts, what="refused: key is taken")
             log.info("message %s has its effect already", message.id)
             return
         self.make_call(message)
+        if by_key:
+            self.keys_called.add(key)
 
     def make_call(self, message: Received) -> None:
         """Do what cannot be undone, and write it down."""
@@ -202,6 +239,7 @@ class Handling:
         age_ms = self.observer.pace.now_ms() - message.sent_ms
         if age_ms <= limit_s * 1_000:
             return False
+        log.info("message %s is stale, %.1f s old, and left out", message.id, age_ms / 1_000)
         self.observer.record("fail", "effect", **message.facts, what=f"left out: stale, {age_ms / 1_000:.1f} s old")
         return True
 
@@ -221,10 +259,7 @@ class Handling:
 
     def key(self, message: Received) -> str:
         """Return what `message_side_effects` knows the call by."""
-        fields = self.settings.business_idempotency_field
-        found = business_key(message.payload, fields)
-        if fields and found is None:
-            log.warning("message %s lacks %s: its own id is the key", message.id, ", ".join(fields))
+        found = business_key(message.payload, self.settings.business_idempotency_field)
         return message.id if found is None else found
 
 
