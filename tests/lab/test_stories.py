@@ -96,8 +96,8 @@ PICTURES = {
     1a ●▣✕·····                                      crashes before step 1
     2a        ↻✕·····                                crashes before step 2
     3a              ↻✕·····                          crashes before step 3
-    4a                    ↻━━━━━━╌╌╌╌◆✕              calls, then crashes
-    5a                          ↻◆✕·······           calls again, then crashes
+    4a                    ↻━━━━━━╌╌╌╌◆✕              calls again, then crashes
+    5a                          ↻◆✕·······           calls, then crashes
     6a                                   ↻◆✕·····    calls again, then crashes
     7a                                          ↻◆✓  gets it again, calls again""",
     "graceful-shutdown": """\

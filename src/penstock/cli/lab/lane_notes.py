@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.lab.history import Event
 
 
-def note_of(events: Sequence[Event], calls_before: int) -> tuple[str, int]:
-    """Say what is remarkable about a lane; return it with the number of calls so far, these included."""
-    calls = [event for event in events if event.f in {"effect", "apply"} and event.type == "ok"]
+def calls_of(events: Iterable[Event]) -> list[Event]:
+    """Return the calls among events."""
+    return [event for event in events if event.f in {"effect", "apply"} and event.type == "ok"]
+
+
+def note_of(events: Sequence[Event], first_call: int) -> str:
+    """Say what is remarkable about a lane; `first_call` is the first call of all lanes."""
+    calls = calls_of(events)
+    again = bool(calls) and calls[0].i > first_call
     crash = next((event for event in events if event.f == "crash"), None)
     ended = next((event for event in events if event.f == "exit"), None)
     if crash is not None:
-        note = _of_crash(events, crash, calls, again=calls_before > 0)
+        note = _of_crash(events, crash, calls, again=again)
     elif any(event.f == "receive" and event.type == "info" for event in events):
         note = "the answer is lost, it lies hidden"
     elif ended is not None:
         note = f"exit {ended.code}" + ("" if ended.code == 0 else ", its work is cut off")
     else:
-        note = _of_work(events, calls, again=calls_before > 0)
-    return note, calls_before + len(calls)
+        note = _of_work(events, calls, again=again)
+    return note
 
 
 def _of_work(events: Sequence[Event], calls: Sequence[Event], *, again: bool) -> str:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.cli.lab.lane_notes import note_of
+from penstock.cli.lab.lane_notes import calls_of, note_of
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.signs import Signs
 from penstock.cli.terminal.text import Span, Style, cells, harmless
@@ -129,9 +129,9 @@ def lane_picture(
     if signal is not None:
         column = next(_cell(row, signal, scale) for row in shown if signal in row.events)
         lines.append([Span(" " * (5 + wide + column)), Span(harmless(signal.what or "SIGTERM"), "yellow")])
-    calls = 0
+    first_call = min((event.i for row in shown for event in calls_of(row.events)), default=0)
     for row in shown:
-        note, calls = note_of(row.events, calls)
+        note = note_of(row.events, first_call)
         drawn = _lane(row, screen.signs, scale, visibility_ms, bad)
         lines.append([Span(f"    {harmless(row.name):<{wide}} "), *drawn, Span(f"  {note}" if note else "", "dim")])
     if left_out > 0:

@@ -127,7 +127,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         left_ms = last_ms - sum(after - before for before, after in idle)
         if left_ms > BUSY_PART * last_ms or len(idle) > GAPS_MAX:
             return self
-        margin = max(round(_MARGIN * left_ms), last_ms // 200, 1)
+        margin = max(round(_MARGIN * left_ms), last_ms // 1_000, 1)
         gaps = tuple((before + margin, after - margin) for before, after in idle)
         return msgspec.structs.replace(self, gaps=gaps, span_ms=last_ms + 2 * margin)
 

@@ -30,7 +30,7 @@ class Crash(Scenario):
         "crash, so a short timeout means a quick recovery, and one that is too short means work done twice. "
         "A consumer that deletes first loses every message that it had in hand."
     )
-    try_this = "Halve the wait: `VISIBILITY_TIMEOUT=5 penstock lab run crash`. The gap in the lane halves."
+    try_this = "Halve the wait: `VISIBILITY_TIMEOUT=5 penstock lab run crash`. B gets the message after 5 s."
     try_command = "VISIBILITY_TIMEOUT=5 penstock lab run crash --open"
     difference = Difference(
         name="DELETE",
