@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
@@ -133,19 +132,19 @@ async def test_a_worker_fences_itself_while_a_change_of_credit_hangs(
         finally:
             stopped.set()
 
-    await direct.queues.put(name, lease_ms=1_000)
     async with working_as(linked, {name: 1}) as notes:
         await notes.wait_for(notices.Ready)
         link.hold(CREDIT)
         while not link.holding:
             await asyncio.gather(*(quick.enqueue() for _ in range(50)))
             await until(lambda: len(notes.of(notices.Done)) % 50 == 0 or link.holding)
+        # Its lease alone is short: those before it must not end, however slow the machine is.
+        await direct.queues.change(name, lease_ms=3_000)
         await long.enqueue()
         await started.wait()
         link.hold()
-        held_at = time.monotonic()
         [over] = await notes.wait_for(notices.LeaseOver)
-        assert time.monotonic() - held_at < 5
+        assert notes.is_changing_credit()
         assert over.task == f"{name}-long"
         await stopped.wait()
         link.let_go()
@@ -166,6 +165,8 @@ async def test_an_accept_that_is_answered_too_late_starts_nothing(
         link.hold(REPORTS)
         job = await direct.jobs.enqueue(name, name, {})
         await asyncio.to_thread(link.wait_until_holding)
+        # The leases that the server gives from now on outlast the test.
+        await direct.queues.change(name, lease_ms=600_000)
         await asyncio.sleep(1.1)  # Longer than the lease, as far as the worker can know.
         link.let_go()
         # It is given back, and nothing waits for a lease to lapse.
@@ -213,17 +214,16 @@ async def test_a_task_that_will_not_stop_is_given_back_within_the_grace(direct: 
             except asyncio.CancelledError:
                 continue
 
+    await direct.queues.put(name, lease_ms=600_000)
     notes = Notes()
     worker = Worker(direct, {name: 1}, grace=1, observer=notes)
     running = asyncio.create_task(worker.run(signals=False))
     job = await stubborn.enqueue()
     await started.wait()
     worker.stop()
-    stopped_at = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE_S):
-            await running
-        assert time.monotonic() - stopped_at < 3
+            await running  # Though the task is not at its end, and will not be.
         view = await direct.jobs.get(job.id)
         assert (view.state, view.losses) == ("queued", 0)
         assert len(notes.of(notices.Released)) == 1

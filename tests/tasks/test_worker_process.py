@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Penstock
+from penstock import Penstock, Retry
 from tests.end_to_end.running import RunningServer
 from tests.tasks.worker_processes import (
     PATIENCE_S,
@@ -187,8 +187,10 @@ def test_a_stuck_thread_is_got_rid_of_by_a_new_process(
 ) -> None:
     with WorkerProcess(shop, "shop:app", "--grace", "1s") as worker:
         before = result_of(client, enqueue("shop.life", number=1))
-        client.sync.jobs.enqueue(name, "shop.hang", {}, timeout_ms=500, retry={"attempts_max": 1})
-        worker.wait_for("^hanging")
+        retry = Retry(1_000, backoff=0).settings
+        stuck = client.sync.jobs.enqueue(name, "shop.hang", {}, timeout_ms=500, retry=retry)
+        worker.wait_for("^hanging")  # Not in the first attempt, if that took longer to start.
+        client.sync.jobs.cancel(stuck.id)
         worker.wait_for("stopping.*a thread is stuck")
         worker.wait_for(r"\bready\b", 2)
         assert result_of(client, enqueue("shop.life", number=2)) != before
