@@ -241,11 +241,14 @@ async def test_a_start_rate_bounds_how_many_start(app: Penstock, name: str) -> N
     async def work() -> None: ...
 
     async with working_as(app, {name: 8}):
-        jobs = [await work.enqueue() for _ in range(7)]
+        # Together, or the calls alone might take as long as the starts have to.
+        jobs = [one for one in await app.enqueue_many([work.call()] * 7) if not isinstance(one, Exception)]
         for job in jobs:
             await job.result(PATIENCE_S)
-    started = sorted([(await job.view()).history[0].started_at_ms for job in jobs])
-    assert started[-1] - started[0] >= 6 * 50 - 50, "the first may start at once, and one every 50 ms after it"
+    views: list[JobView] = [await job.view() for job in jobs]
+    assert len(views) == 7
+    took_ms = max(view.history[0].started_at_ms for view in views) - min(view.enqueued_at_ms for view in views)
+    assert took_ms >= 6 * 50 - 50, "the first may start at once, and one every 50 ms after it"
 
 
 async def test_a_batch_shares_one_call_and_each_item_ends_by_itself(app: Penstock, name: str) -> None:
