@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from penstock import Penstock, Retry, Worker, current, errors
+from penstock import Context, Penstock, Retry, Worker, current, errors
 from penstock.client.worker import notices
 from penstock.client.worker.events import FLUSH_COUNT
 from penstock.client.worker.notices import Notice
@@ -172,6 +172,37 @@ async def test_an_accept_that_is_answered_too_late_starts_nothing(
         # It is given back, and nothing waits for a lease to lapse.
         assert await linked.job(job.id).result(PATIENCE_S) == [2, 0]
     assert not notes.of(notices.LeaseOver)
+
+
+async def test_a_report_of_a_timeout_that_is_under_way_is_no_lost_connection(
+    linked: Penstock, direct: Penstock, link: Link, name: str
+) -> None:
+    started = asyncio.Event()
+    hooked: list[Exception] = []
+
+    @linked.on_failure
+    async def note(ctx: Context, error: Exception) -> None:
+        hooked.append(error)
+
+    @linked.task(name=name, queue=name, timeout=2, retry=Retry(1))
+    async def work() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with working_as(linked, {name: 1}) as notes:
+        job = await direct.jobs.enqueue(name, name, {}, timeout_ms=2_000, retry=Retry(1).settings)
+        await started.wait()
+        link.hold(REPORTS)
+        # Nothing reaches the server in time, which ends the attempt itself.
+        found = await direct.jobs.result(job.id, wait=PATIENCE_S)
+        assert (found.state, found.failure and found.failure.kind) == ("dead", "timeout")
+        # Since then the worker has looked after its leases, more than once.
+        await asyncio.sleep(0.5)
+        assert notes.of(notices.ConnectionLost) == []
+        link.let_go()
+        [over] = await notes.wait_for(notices.LeaseOver)
+    assert over.job == job.id
+    assert [type(error) for error in hooked] == [TimeoutError]
 
 
 async def test_a_step_returns_only_once_it_is_recorded_also_beside_another(
