@@ -5,7 +5,7 @@ PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.
 	$(shell $(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null))),python3)
 ARGS ?=
 TARGET ?= local
-WORKERS ?= 2
+WORKERS ?= 4
 ifeq ($(filter local aws,$(TARGET)),)
 $(error TARGET must be local or aws, not $(TARGET))
 endif

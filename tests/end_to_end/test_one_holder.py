@@ -8,6 +8,7 @@ for a while is no failure: its first receiver is gone, and perhaps nobody has no
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -18,16 +19,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ReadTimeoutError
 
 from penstock.domain.ids import OrderedIds
-from tests.end_to_end.running import REGION, STOP_TIMEOUT_S, RunningServer
+from tests.end_to_end.running import CLIENT_TIMEOUT_S, REGION, STOP_TIMEOUT_S, RunningServer
 from tests.support.campaigns import campaign, trials
 
 HELD_S = 600
@@ -180,6 +182,39 @@ class Receive:
         return messages
 
 
+class Tries:
+    """Counts how often clients of boto3 have sent their present request."""
+
+    def __init__(self, clients: list[Any]) -> None:
+        self._changed = threading.Condition()
+        self._made = [0] * len(clients)
+        for place, sqs in enumerate(clients):
+            sqs.meta.events.register("before-send.sqs.ReceiveMessage", functools.partial(self._count, place))
+
+    def begin(self) -> None:
+        """Count from nothing."""
+        with self._changed:
+            self._made = [0] * len(self._made)
+
+    def wait_for(self, number: int, receives: list[Future[Any]]) -> None:
+        """Wait until a client sends this try, or all have been answered sooner."""
+        for each in receives:
+            each.add_done_callback(self._look)
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: max(self._made) >= number or all(each.done() for each in receives), CLIENT_TIMEOUT_S
+            )
+
+    def _count(self, place: int, **_: object) -> None:
+        with self._changed:
+            self._made[place] += 1
+            self._changed.notify_all()
+
+    def _look(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
 def reset(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
@@ -221,31 +256,38 @@ def test_the_last_try_of_stock_boto3_at_a_server_that_stalls_is_the_only_holder(
     board = make_board(own_server, queue_name, suffix)
     config = Config(read_timeout=READ_TIMEOUT_S, connect_timeout=STOP_TIMEOUT_S, max_pool_connections=1)
     clients = [own_server.sqs(config=config) for _ in range(CLIENTS)]
+    tries = Tries(clients)
     delays = random.Random(11)
     retried = 0
     with ThreadPoolExecutor(CLIENTS) as threads:
-        for _ in range(max(1, trials(100) // CLIENTS)):
+        for number in range(max(1, trials(100) // CLIENTS)):
             sent = board.fill([f"{number}" for number in range(2 * CLIENTS)])
             ready = threading.Barrier(CLIENTS + 1)
 
             def receive(sqs: Any, ready: threading.Barrier = ready) -> dict[str, Any]:
                 ready.wait(STOP_TIMEOUT_S)
                 # On FIFO boto3 makes up a ReceiveRequestAttemptId, the same for all tries.
-                answer: dict[str, Any] = sqs.receive_message(QueueUrl=board.url, VisibilityTimeout=HELD_S)
+                try:
+                    answer: dict[str, Any] = sqs.receive_message(QueueUrl=board.url, VisibilityTimeout=HELD_S)
+                except ReadTimeoutError:  # No try was answered in time, so it holds nothing.
+                    return {}
                 return answer
 
+            tries.begin()
             receives = [threads.submit(receive, sqs) for sqs in clients]
-            if delays.random() < 0.5:
+            if number == 0 or delays.random() < 0.5:
                 os.kill(own_server.process.pid, signal.SIGSTOP)
                 ready.wait(STOP_TIMEOUT_S)
             else:
                 ready.wait(STOP_TIMEOUT_S)
                 time.sleep(delays.uniform(0, 0.01))
                 os.kill(own_server.process.pid, signal.SIGSTOP)
-            time.sleep(READ_TIMEOUT_S * delays.uniform(1.1, 6))
+            # The stall lasts until a client has given up a try and made another, or more than one.
+            tries.wait_for(delays.choice([2, 2, 3]), receives)
+            time.sleep(READ_TIMEOUT_S * delays.uniform(0, 1.1))
             os.kill(own_server.process.pid, signal.SIGCONT)
-            answers = [each.result(STOP_TIMEOUT_S) for each in receives]
-            retried += sum(answer["ResponseMetadata"]["RetryAttempts"] for answer in answers)
+            answers = [each.result(CLIENT_TIMEOUT_S) for each in receives]
+            retried += sum(answer["ResponseMetadata"]["RetryAttempts"] for answer in answers if answer)
             board.settle(sent, [answer.get("Messages", []) for answer in answers])
     assert retried, "no request was retried, so nothing was tried"
     board.judge(record_property)

@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120.0
 VISIBILITY_S = 4
 """After this time SQS delivers again what a killed Celery worker had."""
-LEASE_MS = 2_000
+LEASE_MS = 6_000
+"""Longer than a worker may be without a processor: a lease that ends would double an effect without a kill."""
 SEED = 8
 STEPS = [{"mail"}, {"mail", "report"}, {"mail", "report", "sync"}, {"mail", "report"}, {"mail", "report", "sync"}]
 """Which tasks are moved, in order. One is moved back, and moved again."""

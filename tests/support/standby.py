@@ -9,7 +9,8 @@ from tests.support.postgres import PostgresServer
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND wait_event = 'SyncRep'"
 PROBE = "SELECT pg_logical_emit_message(true, 'penstock', 'a commit that has to be replicated')"
 PROBED = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'postgres' AND wait_event = 'SyncRep'"
-GIVE_UP = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE datname = '{}' AND wait_event = 'SyncRep'"
+WAITS = "SELECT pid, query_start FROM pg_stat_activity WHERE datname = '{}' AND wait_event = 'SyncRep'"
+CANCEL = f"SELECT pg_cancel_backend(pid), pid, query_start FROM ({WAITS})"
 
 
 class Standby:
@@ -26,8 +27,16 @@ class Standby:
                 pass
 
     async def is_given_up(self) -> None:
-        """End the waits, as an operator or a time limit does: the server then says that it has committed."""
-        assert await self._ask(GIVE_UP) != "0"
+        """End the waits, as an operator or a time limit does: the server then says that it has committed.
+
+        Return once these waits are over. A session that was told to end its wait goes on waiting for a moment, and who
+        took that for the next wait would find nothing to give up.
+        """
+        given_up = {wait.removeprefix("t|") for wait in (await self._ask(CANCEL)).splitlines()}
+        assert given_up, "nothing waited for the standby"
+        async with asyncio.timeout(30):
+            while given_up & {*(await self._ask(WAITS)).splitlines()}:
+                pass
 
     async def _ask(self, question: str) -> str:
         return await asyncio.to_thread(self._server.psql, question.format(self._database))

@@ -49,7 +49,7 @@ async def test_a_cancelled_item_does_not_stop_its_batch(app: Penstock, name: str
         await go_on.wait()
         return [2 * item for item in items]
 
-    await app.queues.put(name, lease_ms=1_000)
+    await app.queues.put(name, lease_ms=6_000)  # Heartbeats, which tell of the cancellation, come every 2 s.
     jobs = [await double.enqueue(n) for n in (1, 2)]
     async with working(app) as notes:
         async with asyncio.timeout(PATIENCE_S):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from penstock import Penstock, Retry, Worker, current, errors
+from penstock import Context, Penstock, Retry, Worker, current, errors
 from penstock.client.worker import notices
 from penstock.client.worker.events import FLUSH_COUNT
 from penstock.client.worker.notices import Notice
@@ -133,19 +132,19 @@ async def test_a_worker_fences_itself_while_a_change_of_credit_hangs(
         finally:
             stopped.set()
 
-    await direct.queues.put(name, lease_ms=1_000)
     async with working_as(linked, {name: 1}) as notes:
         await notes.wait_for(notices.Ready)
         link.hold(CREDIT)
         while not link.holding:
             await asyncio.gather(*(quick.enqueue() for _ in range(50)))
             await until(lambda: len(notes.of(notices.Done)) % 50 == 0 or link.holding)
+        # Its lease alone is short: those before it must not end, however slow the machine is.
+        await direct.queues.change(name, lease_ms=3_000)
         await long.enqueue()
         await started.wait()
         link.hold()
-        held_at = time.monotonic()
         [over] = await notes.wait_for(notices.LeaseOver)
-        assert time.monotonic() - held_at < 5
+        assert notes.is_changing_credit()
         assert over.task == f"{name}-long"
         await stopped.wait()
         link.let_go()
@@ -166,11 +165,44 @@ async def test_an_accept_that_is_answered_too_late_starts_nothing(
         link.hold(REPORTS)
         job = await direct.jobs.enqueue(name, name, {})
         await asyncio.to_thread(link.wait_until_holding)
+        # The leases that the server gives from now on outlast the test.
+        await direct.queues.change(name, lease_ms=600_000)
         await asyncio.sleep(1.1)  # Longer than the lease, as far as the worker can know.
         link.let_go()
         # It is given back, and nothing waits for a lease to lapse.
         assert await linked.job(job.id).result(PATIENCE_S) == [2, 0]
     assert not notes.of(notices.LeaseOver)
+
+
+async def test_a_report_of_a_timeout_that_is_under_way_is_no_lost_connection(
+    linked: Penstock, direct: Penstock, link: Link, name: str
+) -> None:
+    started = asyncio.Event()
+    hooked: list[Exception] = []
+
+    @linked.on_failure
+    async def note(ctx: Context, error: Exception) -> None:
+        hooked.append(error)
+
+    @linked.task(name=name, queue=name, timeout=2, retry=Retry(1))
+    async def work() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with working_as(linked, {name: 1}) as notes:
+        job = await direct.jobs.enqueue(name, name, {}, timeout_ms=2_000, retry=Retry(1).settings)
+        await started.wait()
+        link.hold(REPORTS)
+        # Nothing reaches the server in time, which ends the attempt itself.
+        found = await direct.jobs.result(job.id, wait=PATIENCE_S)
+        assert (found.state, found.failure and found.failure.kind) == ("dead", "timeout")
+        # Since then the worker has looked after its leases, more than once.
+        await asyncio.sleep(0.5)
+        assert notes.of(notices.ConnectionLost) == []
+        link.let_go()
+        [over] = await notes.wait_for(notices.LeaseOver)
+    assert over.job == job.id
+    assert [type(error) for error in hooked] == [TimeoutError]
 
 
 async def test_a_step_returns_only_once_it_is_recorded_also_beside_another(
@@ -213,17 +245,16 @@ async def test_a_task_that_will_not_stop_is_given_back_within_the_grace(direct: 
             except asyncio.CancelledError:
                 continue
 
+    await direct.queues.put(name, lease_ms=600_000)
     notes = Notes()
     worker = Worker(direct, {name: 1}, grace=1, observer=notes)
     running = asyncio.create_task(worker.run(signals=False))
     job = await stubborn.enqueue()
     await started.wait()
     worker.stop()
-    stopped_at = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE_S):
-            await running
-        assert time.monotonic() - stopped_at < 3
+            await running  # Though the task is not at its end, and will not be.
         view = await direct.jobs.get(job.id)
         assert (view.state, view.losses) == ("queued", 0)
         assert len(notes.of(notices.Released)) == 1

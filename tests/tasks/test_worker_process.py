@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Penstock
+from penstock import Penstock, Retry
 from tests.end_to_end.running import RunningServer
 from tests.tasks.worker_processes import (
     PATIENCE_S,
@@ -146,6 +146,9 @@ def test_a_task_that_blocks_the_event_loop_does_not_keep_a_worker_from_ending(
     server: RunningServer, tmp_path: Path, name: str, enqueue: Enqueue, impatient: bool, code: int
 ) -> None:
     blocking = f"""
+        from penstock.cli.worker import process
+        process.BLOCKED_S = 1.0  # Nothing but the task keeps it.
+
         @app.task(queue={name!r})
         async def block() -> None:
             say("blocking")
@@ -183,12 +186,15 @@ def test_recycling_after_some_jobs_loses_and_doubles_none(shop: Path, enqueue: E
 
 
 def test_a_stuck_thread_is_got_rid_of_by_a_new_process(
-    shop: Path, enqueue: Enqueue, client: Penstock, name: str
+    server: RunningServer, tmp_path: Path, enqueue: Enqueue, client: Penstock, name: str
 ) -> None:
-    with WorkerProcess(shop, "shop:app", "--grace", "1s") as worker:
+    write_shop(tmp_path, server.url, name, "from penstock.client.worker import host\nhost.STUCK_S = 1.0")
+    with WorkerProcess(tmp_path, "shop:app", "--grace", "1s") as worker:
         before = result_of(client, enqueue("shop.life", number=1))
-        client.sync.jobs.enqueue(name, "shop.hang", {}, timeout_ms=500, retry={"attempts_max": 1})
-        worker.wait_for("^hanging")
+        retry = Retry(1_000, backoff=0).settings
+        stuck = client.sync.jobs.enqueue(name, "shop.hang", {}, timeout_ms=500, retry=retry)
+        worker.wait_for("^hanging")  # Not in the first attempt, if that took longer to start.
+        client.sync.jobs.cancel(stuck.id)
         worker.wait_for("stopping.*a thread is stuck")
         worker.wait_for(r"\bready\b", 2)
         assert result_of(client, enqueue("shop.life", number=2)) != before
@@ -196,8 +202,10 @@ def test_a_stuck_thread_is_got_rid_of_by_a_new_process(
         assert worker.exit_code() == 0
 
 
-def test_a_worker_that_uses_too_much_memory_is_replaced(shop: Path) -> None:
-    with WorkerProcess(shop, "shop:app", "--max-rss", "1M") as worker:
+def test_a_worker_that_uses_too_much_memory_is_replaced(server: RunningServer, tmp_path: Path, name: str) -> None:
+    look = "from penstock.client.worker import worker\nworker.MEMORY_LOOK_S = 0.5"
+    write_shop(tmp_path, server.url, name, look)
+    with WorkerProcess(tmp_path, "shop:app", "--max-rss", "1M") as worker:
         worker.wait_for("stopping.*MiB of memory used")
         worker.wait_for(r"\bready\b", 2)
 

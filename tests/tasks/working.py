@@ -42,6 +42,12 @@ class Notes:
         assert self.worker is not None
         return sum(len(lane._held) for lane in self.worker._lanes)  # noqa: SLF001 - as above
 
+    def is_changing_credit(self) -> bool:
+        """Return whether a request that changes the credit of a stream is under way."""
+        assert self.worker is not None
+        changes = [lane._crediting for lane in self.worker._lanes]  # noqa: SLF001 - as above
+        return any(change is not None and not change.done() for change in changes)
+
     def of(self, kind: type[N]) -> list[N]:
         return [notice for notice in self.all if isinstance(notice, kind)]
 

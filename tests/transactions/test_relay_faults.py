@@ -118,7 +118,7 @@ async def test_an_outage_of_the_server_puts_nothing_in_doubt(filled: UserDatabas
     async with Penstock(f"unix:{socket}", connect_timeout=0.1) as app:
         shop = shop_of(app, name)
         relay = Relay(app, filled.url, interval=0.02, observer=heard)
-        relay._sender._timeout_s = 0.2  # noqa: SLF001 - not to wait for long
+        relay._sender._timeout_s = 2.0  # noqa: SLF001 - not to wait for long
         with RunningServer(tmp_path, *serve):
             running = asyncio.create_task(relay.run())
             add(filled, shop, 1)
@@ -321,6 +321,7 @@ async def test_a_database_that_hangs_is_lost_and_opened_again(
     monkeypatch.setattr(databases, "COMMAND_S", 0.05)
     with pytest.raises(RelayFailed, match=r"no answer in 0\.05 s"):
         await Relay(shop.app, connect=hanging).run()
+    monkeypatch.setattr(databases, "COMMAND_S", 2.0)  # It has to answer sooner than this, however slow the machine is.
     Hanging.free.set()
     heard = Heard()
     relay = Relay(shop.app, connect=hanging, interval=0.01, observer=heard)

@@ -1,4 +1,7 @@
-"""Workers that hang: a stopped process keeps each job from others once, for as long as one offer or lease lasts."""
+"""Workers that hang: a stopped process keeps each job from others once, for as long as one offer or lease lasts.
+
+Only what it has is to lapse, however slow the machine is, so all later offers and leases last for an hour.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # Its types are a package of their own, for two calls here.
 import pytest
 
-from tests.end_to_end.jobs.api import Api, poll_bytes
+from tests.end_to_end.jobs.api import HOUR_MS, Api, poll_bytes
 from tests.end_to_end.running import STOP_TIMEOUT_S, RunningServer
 
 OFFER_MS = 2_000
@@ -68,6 +71,13 @@ def returned(api: Api) -> int:
     return int(float(value))
 
 
+def until_offered(api: Api, count: int) -> None:
+    """Wait until so many jobs are offered, which nothing signals, or were already; let later offers be for long."""
+    while api.counts() != {"offered": count} and not returned(api):
+        pass
+    api.change_queue(offer_ms=HOUR_MS)
+
+
 def do_all(api: Api, job_ids: set[str]) -> None:
     """Carry out all these jobs as a healthy worker; none of them may keep it waiting for as long as a poll lasts."""
     left = set(job_ids)
@@ -92,6 +102,7 @@ def test_jobs_offered_to_a_stopped_worker_lose_one_offers_time(
         worker.stop()
         # It is alone, so these are offered to it first.
         stored = {api.enqueue() for _ in range(credit)}
+        until_offered(api, credit)
         do_all(api, stored)
         # Each lapsed once; and once more it may have been taken in the very instant, and given back at once.
         before = returned(api)
@@ -115,6 +126,7 @@ def test_the_job_of_a_worker_that_is_stopped_while_it_runs_is_taken_over(own_api
         job_id = api.enqueue("hold")
         assert worker.says() == f"accepted {job_id}"
         worker.stop()
+        api.change_queue(offer_ms=HOUR_MS, lease_ms=HOUR_MS)
         do_all(api, {job_id})
         job = api.job(job_id)
         assert (job["losses"], [attempt["outcome"] for attempt in job["history"]]) == (1, ["lost", "succeeded"])
@@ -129,6 +141,8 @@ def test_a_worker_that_hangs_with_many_polls_open_keeps_a_job_once(own_api: Api,
             poller = stack.enter_context(server.connect())
             poller.sendall(poll_bytes(api.queue, count=1, worker="hung"))
             assert server.get("/healthz") == {"status": "ok"}  # So the poll before it was read.
-        do_all(api, {api.enqueue()})
+        job_id = api.enqueue()
+        until_offered(api, 1)
+        do_all(api, {job_id})
         # It lapsed once; and once more it may have been taken in the very instant, and given back at once.
         assert 1 <= returned(api) <= 2

@@ -20,7 +20,7 @@ from penstock.client.requests import NewJob
 from tests.tasks.chaos.ledger import read_ledger
 
 PATIENCE_S = 60.0
-OFTEN = Retry(5, losses=1_000, backoff=0, max_backoff=0)
+OFTEN = Retry(1_000, losses=1_000, backoff=0, max_backoff=0)
 _ROOT = Path(__file__).parents[3]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import Penstock, current
-from tests.tasks.chaos.ledger import LEDGER, TABLE
+from tests.tasks.chaos.ledger import LEDGER, TABLE, read_ledger
 
 FOLDER = Path(os.environ["CHAOS_FOLDER"])
 
@@ -109,37 +109,43 @@ async def quick() -> int:
 
 
 @app.task(name="block")
-async def block(seconds: float) -> int:
-    """Block the event loop."""
+async def block(until: str) -> int:
+    """Block the event loop until there is a file."""
     note("start")
-    block_the_loop(seconds)
+    block_the_loop(FOLDER / until)
     return current().attempt
 
 
-def block_the_loop(seconds: float) -> None:
-    time.sleep(seconds)
+def block_the_loop(until: Path) -> None:
+    while not until.exists():
+        time.sleep(0.01)
 
 
 _libc: Any = ctypes.CDLL(None)
 _libc_with_gil: Any = ctypes.PyDLL(None)
 
 
+def note_start() -> int:
+    """Note a start, and return how often the job has started. Attempts whose time was up before that do not count."""
+    note("start")
+    return sum(line["job"] == current().id for line in read_ledger(FOLDER, "start"))
+
+
 @app.task(name="hang_in_process", run_in="process")
 def hang_in_process() -> int:
-    """Hang in C, and in the first attempt without letting any other thread of the process run."""
-    note("start")
-    if current().attempt == 1:
+    """Hang in C at the first two starts, and at the first without letting any other thread of the process run."""
+    start = note_start()
+    if start == 1:
         _libc_with_gil.pause()
-    if current().attempt == 2:
+    if start == 2:
         _libc.pause()
     return current().attempt
 
 
 @app.task(name="hang_in_thread")
 def hang_in_thread() -> int:
-    """Hang in C in the first attempt."""
-    note("start")
-    if current().attempt == 1:
+    """Hang in C at the first start."""
+    if note_start() == 1:
         _libc.pause()
     return current().attempt
 

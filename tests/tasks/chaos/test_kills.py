@@ -21,7 +21,7 @@ LEASE_MS = 1_000
 SEED = 13
 POINTS = ["before the effect", "between effect and record", "after the record"]
 STEPS = 4
-DRAIN_S_MAX = 550.0 if GATHERING_EVIDENCE else 50.0
+DRAIN_S_MAX = 550.0 if GATHERING_EVIDENCE else 250.0
 
 pytestmark = [campaign, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from tests.support.campaigns import campaign, trials
 from tests.tasks.chaos.ledger import read_ledger, read_table
 from tests.tasks.chaos.processes import WorkerProcess, counts, drain, enqueue, wait_for_lines, wait_until
 
-LEASE_MS = 1_000
-GRACE_S = 3.0
+LEASE_MS = 3_000
+LONG_MS = 600_000
+GRACE_S = 6.0
 RUNNING = 20
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -31,16 +31,19 @@ def test_a_worker_that_was_stopped_beyond_its_leases_writes_nothing_stale(
     record_property: Callable[[str, object], None],
 ) -> None:
     client, url = shared, shared.address
-    client.sync.queues.put(name, lease_ms=LEASE_MS, offer_ms=LEASE_MS)
     rounds = trials(20)
     with WorkerProcess(url, folder, name, slots=4) as frozen:
         frozen.wait_for("Ready")
         for number in range(1, rounds + 1):
-            jobs = []
-            for task in ("nap", "thread_nap"):
-                jobs += enqueue(client, name, task, [{"ms": LEASE_MS // 2}] * 2)
+            go = f"go-{number}"
+            client.sync.queues.put(name, lease_ms=LEASE_MS, offer_ms=LEASE_MS)
+            jobs = enqueue(client, name, "linger", [{}] * 2) + enqueue(
+                client, name, "thread_linger", [{"until": go}] * 2
+            )
             wait_for_lines(folder, "start", 8 * number - 4)
             frozen.signal(signal.SIGSTOP)
+            # Only the leases of who was stopped are to end, however slow the machine is.
+            client.sync.queues.put(name, lease_ms=LONG_MS, offer_ms=LEASE_MS)
             with WorkerProcess(url, folder, name, slots=4) as other:
                 drain(client, name, 4 * number)
                 other.signal(signal.SIGTERM)
@@ -49,6 +52,7 @@ def test_a_worker_that_was_stopped_beyond_its_leases_writes_nothing_stale(
             over = frozen.wait_for("LeaseOver", 4 * number)[-4:]
             assert sorted(notice["job"] for notice in over) == sorted(jobs)
             # Threads cannot be stopped: they wake up, and write too late.
+            (folder / go).touch()
             wait_for_lines(folder, "fenced", 2 * number)
             table = read_table(folder)
             for job in jobs:
@@ -82,14 +86,11 @@ def test_sigterm_with_20_running_jobs_leaves_nothing_behind(
         waiting = enqueue(client, name, "nap", [long] * 5)
         wait_until(lambda: len(read_ledger(folder, "start")) == RUNNING)
         worker.signal(signal.SIGTERM)
-        began = time.monotonic()
         worker.wait_for("Stopping")
         (folder / "go").touch()
-        assert worker.wait(GRACE_S + 10) == 0
-        took_s = time.monotonic() - began
+        assert worker.wait() == 0, "nothing waits for a timeout or for a lease to end, which take ten minutes"
     [stopped] = worker.of("Stopped")
     assert stopped["ran_s"] > 0
-    assert took_s < GRACE_S + 1, "nothing waits for a timeout or for a lease to end"
     assert set(counts(client, name)) <= {"queued", "succeeded"}
     for job in finishing:
         assert client.sync.jobs.get(job).state == "succeeded"
@@ -116,9 +117,7 @@ def test_a_second_signal_gives_running_jobs_back_at_once(
         wait_until(lambda: len(read_ledger(folder, "start")) == len(jobs))
         worker.signal(signal.SIGTERM)
         worker.wait_for("Stopping")
-        began = time.monotonic()
         worker.signal(signal.SIGINT)
-        assert worker.wait() == 0
-        assert time.monotonic() - began < 5
+        assert worker.wait() == 0, "it does not wait for the grace, which is longer than our patience"
     assert counts(client, name) == {"queued": 3}
     assert {client.sync.jobs.get(job).losses for job in jobs} == {0}

@@ -13,12 +13,11 @@ from rich.console import Console
 from benchmarks.cli.app import app
 from benchmarks.errors import WorkFailed
 from benchmarks.http_servers import penstock_server
-from benchmarks.jobs.flood import FloodPlan, FloodReport, run_flood
+from benchmarks.jobs.flood import FloodPlan, FloodReport
 from benchmarks.jobs.flood_load import Enqueues, FloodLoad, Pace, perform
 from benchmarks.jobs.requests import JobRequests
 from benchmarks.jobs.service import put_queue
 from benchmarks.jobs.tables import print_flood
-from benchmarks.progress import Narrator
 from benchmarks.report import to_json
 
 QUEUE = "flooded"
@@ -68,22 +67,17 @@ async def test_what_is_neither_taken_nor_too_many_ends_a_flood(tmp_path: Path) -
             await perform(load(server.port))
 
 
-def test_the_command_prints_and_keeps_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_keeps_its_report_which_is_shown_with_its_ratios(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["flood", "--sqlite-only", "--rounds", "1", "--seconds", "0.3", "--connections", "4", "--json"]
     assert app([*words, "--output", str(tmp_path)], result_action="return_value") == 0
     report = msgspec.json.decode(capsys.readouterr().out, type=FloodReport)
     assert [trial.name for trial in report.trials] == ["SQLite, limited in rate", "SQLite, bounded in depth"]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-@pytest.fixture
-def narrator() -> Narrator:
-    return Narrator()
-
-
-async def test_a_report_is_shown_with_its_ratios(narrator: Narrator) -> None:
-    report = await run_flood(FloodPlan(rounds=1, seconds=0.3, connections=4, postgres=False), None, narrator)
-    assert msgspec.json.decode(to_json(report), type=FloodReport).plan == report.plan
+    assert report.plan == FloodPlan(rounds=1, seconds=0.3, connections=4, postgres=False)
+    [kept] = tmp_path.iterdir()
+    assert msgspec.json.decode(kept.read_bytes(), type=FloodReport) == report
+    assert msgspec.json.decode(to_json(report), type=FloodReport) == report
     console = Console(file=io.StringIO(), width=400)
     print_flood(report, console)
     assert isinstance(console.file, io.StringIO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class Attempt:
         "started",
         "stop",
         "task",
+        "times_out",
+        "times_out_at",
         "token",
     )
 
@@ -65,6 +68,10 @@ class Attempt:
         """When the next heartbeat is due."""
         self.started = 0.0
         self.deadline = 0.0
+        self.times_out_at = math.inf
+        """When the server ends it, at the earliest; it is stopped here at `deadline`, a little sooner."""
+        self.times_out = False
+        """Whether its time is up before its lease would end, so that the end of the lease is no silence."""
         self.stop: Stop | None = None
         """Why it is to stop, once it is."""
         self.runner: asyncio.Task[Any] | None = None
@@ -80,12 +87,18 @@ class Attempt:
         """Note that the server extended the lease, at the earliest when the request was sent."""
         lease_s = self.lease_s if lease_ms is None else lease_ms / 1_000
         self.lease_until = sent_at + lease_s - min(lease_s / 10, MARGIN_S_MAX)
+        # No lease lasts longer than the timeout, and the server extended it after the request was sent, by now.
+        self.times_out = time.monotonic() + lease_s >= self.times_out_at
+        if self.times_out:
+            # It needs no margin: the deadline is sooner. With one, each timeout would look like a lost lease.
+            self.lease_until = self.times_out_at
         self.beat_at = sent_at + lease_s / 3
 
     def begin(self, sent_at: float) -> None:
         """Note that the attempt was accepted by a request that was sent then."""
-        self.extend(sent_at)
         timeout_s = self.offer.timeout_ms / 1_000
+        self.times_out_at = sent_at + timeout_s
+        self.extend(sent_at)
         self.deadline = sent_at + (timeout_s - TIMEOUT_MARGIN_S if timeout_s > 1 else timeout_s * 0.9)
 
     @property

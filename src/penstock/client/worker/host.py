@@ -230,13 +230,16 @@ class Host:
     def is_silent(self) -> bool:
         """Return whether a lease ends now because no heartbeat was answered, which is not known to its task yet."""
         now = time.monotonic()
-        return any(now >= one.lease_until and one.stop is not Stop.LEASE_OVER for one in self.leases.values())
+        return any(
+            now >= one.lease_until and not one.times_out and one.stop is not Stop.LEASE_OVER
+            for one in self.leases.values()
+        )
 
     def look_after_leases(self) -> None:
         """Stop what has no lease any more, and what has run for too long."""
         now = time.monotonic()
         for attempt in list(self.leases.values()):
-            if now >= attempt.lease_until:
+            if now >= attempt.lease_until and not attempt.times_out:
                 attempt.interrupt(Stop.LEASE_OVER)
                 if attempt.runner is None and attempt.started:
                     self._over(attempt, "no heartbeat was answered in time")

@@ -176,7 +176,10 @@ class OfferStream:
         elif slot is not None and not isinstance(answer, PenstockError):
             slot.accepted = True
             if answer.until_ms is not None:
-                slot.until_ms = from_wall_ms(self._streams.clock, answer.until_ms)
+                until_ms = from_wall_ms(self._streams.clock, answer.until_ms)
+                if until_ms < slot.until_ms:
+                    self._bell.ring()  # The wait for what is overdue ends sooner.
+                slot.until_ms = until_ms
 
     def heard_of_end(self, lease: Lease) -> None:
         """Take in that the worker has reported to another node on a lease that is over."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.domain.errors import OverLimit
@@ -71,6 +73,34 @@ async def test_the_slot_of_a_lease_that_lapsed_is_free_again(jobs: Jobs, clock: 
         await clock.advance(ms=1)
         assert await waiting == []
         assert stream.stream.taken == 0
+
+
+@pytest.mark.parametrize("ends_by", ["its timeout", "its lease"])
+async def test_a_lease_that_ends_sooner_than_its_offer_would_have_frees_its_slot_then(
+    jobs: Jobs, clock: ManualClock, ends_by: str
+) -> None:
+    """The stream waits for the end of the offer already when the worker accepts it."""
+    lease_ms = 2_000 if ends_by == "its lease" else 60_000
+    await make_queue(jobs, offer_ms=60_000, lease_ms=lease_ms, retry=RetryPolicy(backoff_ms=0))
+    await enqueue(jobs, timeout_ms=2_000 if ends_by == "its timeout" else 60_000)
+    async with reader(jobs, 1) as stream:
+        [first] = await stream.next()
+        waiting = stream.reading()
+        await turns()
+        await jobs.reports.report(Accept(first.lease))
+        await turns()
+        await clock.advance(ms=1_999)
+        assert not waiting.done()
+        await clock.advance(ms=1)
+        async with asyncio.timeout(20):
+            offers = await waiting
+        if ends_by == "its lease":
+            assert offers == []
+            assert stream.stream.held_back
+        else:
+            # That time is up is no silence.
+            [second] = offers
+            assert (second.lease.job_id, second.lease.attempt) == (first.lease.job_id, 2)
 
 
 async def test_credit_can_be_added_while_the_stream_waits(jobs: Jobs) -> None:
