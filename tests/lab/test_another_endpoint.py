@@ -12,6 +12,10 @@ from penstock.lab.archive import Archive
 from penstock.lab.knobs import turned
 from penstock.lab.laboratory import Laboratory, LabSettings
 from penstock.lab.scenarios import NAMES, scenario
+from penstock.lab.stage import Stage
+from penstock.server.config import ServerConfig
+from penstock.testing import serve
+from tests.lab.playing import play
 from tests.support.campaigns import GATHERING_EVIDENCE, campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 if GATHERING_EVIDENCE else 60)]
@@ -59,3 +63,18 @@ def test_a_scenario_runs_on_another_endpoint(
     assert queues(dynamodb_url) == []
     if name in OFTEN:
         assert run.outcome == "holds", failed
+
+
+def test_a_server_that_refuses_names_for_a_minute_can_be_used_again_at_once() -> None:
+    def do(stage: Stage) -> None:
+        stage.produce(n=2)
+        assert stage.counts().visible == 2
+
+    with serve(ServerConfig(port=0, store="memory:", clock="system", name_reuse_s=60)) as plain:
+        for _ in range(2):
+            with Laboratory(LabSettings(endpoint=plain.url)) as laboratory:
+                for _ in range(2):
+                    left = play(laboratory, do).left
+                    assert left is not None
+                    assert left.count == 2
+        assert queues(plain.url) == []

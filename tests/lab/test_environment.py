@@ -55,6 +55,32 @@ def test_queues_are_made_as_the_settings_say(server: RunningServer, sqs: Any, tm
     assert queues(sqs) == []
 
 
+@pytest.mark.parametrize("fifo", [False, True])
+def test_queues_have_other_names_as_long_as_sqs_refuses_the_usual(
+    server: RunningServer, sqs: Any, tmp_path: Path, fifo: bool
+) -> None:
+    end = ".fifo" if fifo else ""
+    for number in ("", "-2", "-3"):
+        settings = QueueSettings(fifo=fifo)
+        with environment(server, f"sqlite:{tmp_path / 'tables.db'}", settings=settings) as made:
+            wanted = [f"sqs-demo-crash-{kind}{number}{end}" for kind in ("dlq", "queue")]
+            assert sorted(queues(sqs)) == [made.names.dlq, made.names.queue] == wanted
+            attributes = sqs.get_queue_attributes(QueueUrl=made.queue_url, AttributeNames=["All"])["Attributes"]
+            assert attributes["QueueArn"].endswith(f":{made.names.queue}")
+            assert json.loads(attributes["RedrivePolicy"])["deadLetterTargetArn"] == made.dlq_arn
+        assert queues(sqs) == []
+
+
+def test_a_queue_of_another_run_is_left_alone(server: RunningServer, sqs: Any, tmp_path: Path) -> None:
+    with environment(server, f"sqlite:{tmp_path / 'tables.db'}"):
+        pass
+    for name in ("sqs-demo-crash-queue-2", "sqs-demo-crash-dlq-2"):
+        sqs.create_queue(QueueName=name)
+    with environment(server, f"sqlite:{tmp_path / 'tables.db'}") as made:
+        assert (made.names.queue, made.names.dlq) == ("sqs-demo-crash-queue-3", "sqs-demo-crash-dlq-3")
+    assert sorted(queues(sqs)) == ["sqs-demo-crash-dlq-2", "sqs-demo-crash-queue-2"]
+
+
 def test_without_redrive_there_is_no_policy(server: RunningServer, sqs: Any, tmp_path: Path) -> None:
     with environment(server, f"sqlite:{tmp_path / 't.db'}", settings=QueueSettings(receives_max=0, fifo=True)) as made:
         attributes = sqs.get_queue_attributes(QueueUrl=made.queue_url, AttributeNames=["All"])["Attributes"]
