@@ -130,6 +130,7 @@ class Environment:
         self.settings = settings
         self.endpoint = endpoint
         self.region = region
+        self.profile = profile
         self.tables_url = tables_url
         self.queue_url = ""
         self.dlq_url = ""

@@ -66,7 +66,7 @@ def place_of(*, endpoint: str | None, tables: str | None, region: str | None, pr
         endpoint=checked_endpoint(endpoint),
         tables=checked_tables(tables, endpoint, data),
         region=region or os.environ.get("AWS_REGION") or REGION,
-        profile=profile or os.environ.get("AWS_PROFILE", ""),
+        profile=profile or "",
     )
 
 

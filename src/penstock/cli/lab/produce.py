@@ -62,7 +62,7 @@ def produce(
                 poison_count=poison_count,
                 poison_every=poison_every,
                 region=region or os.environ.get("AWS_REGION", ""),
-                profile=profile or os.environ.get("AWS_PROFILE", ""),
+                profile=profile or "",
             )
         )
     except Failure as failure:
