@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import psutil  # type: ignore[import-untyped] # As in tests.support.
@@ -383,25 +383,55 @@ def test_validate_lists_what_is_wrong(
     assert "1 fault in the resources of 1 scenario." in written.err
 
 
-@pytest.mark.slow
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"TMPDIR": str(tmp_path)}
+def run_until_processes_have_started(folder: Path, stderr: TextIO, *arguments: str) -> tuple[Any, list[Any]]:
+    """Run scenarios as a process, and return it and its children: the nursery, and a consumer or producer of it."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "lab", "run", "crash", "--real-time"],
-        env=environment,
+        [sys.executable, "-m", "penstock", "lab", "run", *arguments],
+        env=environment | {"TMPDIR": str(folder), "TERM": "xterm"},
         stdout=subprocess.DEVNULL,
+        stderr=stderr,
         process_group=0,
     )
     end_s = time.monotonic() + 30
     family: list[psutil.Process] = []
-    while len(family) < 2 and time.monotonic() < end_s:  # The nursery, and a consumer of it.
+    while len(family) < 2 and time.monotonic() < end_s:
         family = psutil.Process(process.pid).children(recursive=True)
         time.sleep(0.05)
     assert len(family) >= 2
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(30) == 130
+    return process, family
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_what_stops_a_run_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("it is ignored here, as under nohup, and stays so")
+    with Terminal() as terminal, serve(ServerConfig(port=0, store="memory:", clock="system")) as elsewhere:
+        process, family = run_until_processes_have_started(
+            tmp_path, terminal.stream, "crash", "--endpoint", elsewhere.url
+        )
+        while "\x1b[?25l" not in terminal.raw:
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+        assert process.wait(30) == code
+        sqs = elsewhere.sqs_client(region_name="us-west-1")
+        assert sqs.list_queues().get("QueueUrls", []) == []
+        sqs.close()
     assert [child for child in family if child.is_running()] == []
     assert list(tmp_path.glob("penstock-lab-*")) == []
+    assert terminal.raw.endswith("\x1b[?25hStopped.\n")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_says_how_far_it_was(tmp_path: Path) -> None:
+    with (tmp_path / "stderr").open("w+") as stderr:
+        process, _ = run_until_processes_have_started(tmp_path, stderr, "happy", "crash", "--real-time")
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(30) == 130
+    assert (tmp_path / "stderr").read_text() == "Stopped. 0 of 2 scenarios had finished.\n"
 
 
 def test_what_a_process_wrote_is_shown_line_by_line() -> None:

@@ -205,6 +205,10 @@ class Environment:
                 continue  # It is another run's.
             try:
                 url = str(self.sqs.create_queue(QueueName=one, Attributes=attributes)["QueueUrl"])
+            except KeyboardInterrupt:
+                # The server may have it all the same.
+                self._undo.callback(self._delete_named, one)
+                raise
             except self.sqs.exceptions.ClientError as error:
                 if not was_deleted_recently(error):
                     raise
@@ -223,6 +227,10 @@ class Environment:
     def _delete_queue(self, url: str) -> None:
         with contextlib.suppress(self.sqs.exceptions.QueueDoesNotExist):
             self.sqs.delete_queue(QueueUrl=url)
+
+    def _delete_named(self, name: str) -> None:
+        with contextlib.suppress(Missing):
+            self._delete_queue(self._url_of(name))
 
     def _set(self, url: str, attributes: dict[str, str]) -> None:
         fixed = {name: value for name, value in attributes.items() if name != "FifoQueue"}

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from penstock.cli.failures import INTERRUPTED, USAGE, Failure, show
+from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import CONDITION_FALSE, check_names, failure_of
+from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.live_block import LiveBlock
 from penstock.cli.terminal.screen import Screen
 
@@ -184,7 +185,12 @@ def run(  # noqa: PLR0913 - each is a flag
             profile=profile,
         )
         command = _Command(settings, out, broken=broken, as_json=json_)
-        code = command.run(scenarios, knobs)
+        try:
+            with stoppable():
+                code = command.run(scenarios, knobs)
+        except KeyboardInterrupt as reason:
+            finished = f"{command.finished} of {len(scenarios)} scenarios had finished."
+            return say_stopped(reason, finished if len(scenarios) > 1 else "")
         if open_ and command.shown is not None:
             import webbrowser
 
@@ -192,8 +198,6 @@ def run(  # noqa: PLR0913 - each is a flag
         return code
     except Failure as failed:
         return show(failed)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the outermost edge: what is no bug has a name there
         return show(failure_of(error))
 
@@ -206,6 +210,8 @@ class _Command:
 
         self.shown: Path | None = None
         """The page to open."""
+        self.finished = 0
+        """How many scenarios have run to their end."""
         self._settings = settings
         self._archive = Archive(out)
         self._broken = broken
@@ -280,6 +286,7 @@ class _Command:
             result = laboratory.run(scenario, knobs, variants=("broken",) if self._broken else ("protected", "broken"))
         finally:
             self._live.close()
+        self.finished += 1
         return result, time.monotonic() - began_s
 
     def _tick(self, progress: Progress) -> None:

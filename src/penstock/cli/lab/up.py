@@ -8,9 +8,10 @@ from typing import Annotated, Self
 
 from cyclopts import Parameter
 
-from penstock.cli.failures import INTERRUPTED, USAGE, Failure, show
+from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import check_names, failure_of
 from penstock.cli.lab.place import AWS, Place, checked_endpoint, checked_tables
+from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span, harmless
 from penstock.cli.terminal.values import counted
@@ -63,15 +64,15 @@ def up(
         given = _endpoint(endpoint, port)
         where = checked_tables(tables, given or "", data)
         env_file.check(env)
-        with _Server(given, port, region, data) as server:
+        with stoppable(), _Server(given, port, region, data) as server:
             place = Place(endpoint=server.url, tables=where, region=region, profile=profile)
             with place.clients() as (sqs, table_place):
                 provided = provision(sqs, table_place, wanted(names), project=project)
             env_file.write(env, environment_of(provided[0]))
     except Failure as failure:
         return show(failure)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as reason:
+        return say_stopped(reason)
     except Exception as error:  # noqa: BLE001 - the outermost edge
         return show(failure_of(error))
     scenarios = len({one.scenario for one in provided})

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from penstock.cli.failures import Failure, show
 from penstock.cli.lab.failures import NOT_FOUND, check_names, failure_of
 from penstock.cli.lab.place import place_of
+from penstock.cli.lab.stopping import say_stopped
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span, harmless
 from penstock.cli.terminal.values import counted
@@ -57,6 +58,8 @@ def validate(
             faults = check(sqs, table_place, resources, project=project)
     except Failure as failure:
         return show(failure)
+    except KeyboardInterrupt as reason:
+        return say_stopped(reason)
     except Exception as error:  # noqa: BLE001 - the outermost edge
         return show(failure_of(error))
     scenarios = counted(len({one.scenario for one in resources}), "scenario")
