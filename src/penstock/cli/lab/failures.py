@@ -56,6 +56,7 @@ def failure_of(error: Exception) -> Failure:
 def _boto_failure(error: Exception) -> Failure | None:
     """Read errors of boto3 by their codes, so that it need not be loaded."""
     from penstock.client.sqs.problems import code_of, is_denied, is_missing, is_unreachable, lacks_credentials
+    from penstock.lab.environment import was_deleted_recently
 
     # An error of the file system is one of this machine.
     if is_unreachable(error) and not isinstance(error, OSError):
@@ -66,6 +67,9 @@ def _boto_failure(error: Exception) -> Failure | None:
         return Failure("There is no such queue or table.", why=[str(error)], exit_code=NOT_FOUND)
     if not hasattr(error, "response"):
         return None
-    # Queues that stay need not be made anew for every run.
-    hint = "penstock lab up, once" if code_of(error).startswith("QueueDeletedRecently") else ""
-    return Failure("The endpoint refused a call.", why=[str(error)], hint=hint)
+    if was_deleted_recently(error):
+        what = "A queue of this name was deleted less than 60 s ago."
+        return Failure(
+            what, why=[str(error)], hint="the same again in a minute, or penstock serve --name-reuse-delay 0"
+        )
+    return Failure("The endpoint refused a call.", why=[str(error)])

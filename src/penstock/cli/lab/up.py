@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -18,6 +19,9 @@ from penstock.cli.terminal.values import counted
 
 PORT, PORT_MAX = 9324, 65_535
 _HOST = "127.0.0.1"
+_REUSE_S, _REUSE_MARGIN_S = 60, 5
+"""How long SQS refuses the name of a deleted queue, and how much later we give up."""
+_PAUSE_S = 0.5
 
 
 def up(
@@ -67,7 +71,8 @@ def up(
         with stoppable(), _Server(given, port, region, data) as server:
             place = Place(endpoint=server.url, tables=where, region=region, profile=profile)
             with place.clients() as (sqs, table_place):
-                provided = provision(sqs, table_place, wanted(names), project=project)
+                wait = _NamesAreFree(screen)
+                provided = provision(sqs, table_place, wanted(names), project=project, wait=wait)
             env_file.write(env, environment_of(provided[0]))
     except Failure as failure:
         return show(failure)
@@ -95,6 +100,25 @@ def _endpoint(given: str | None, port: int) -> str | None:
     if not 0 <= port <= PORT_MAX:
         raise Failure(f"--port must be 0 to {PORT_MAX}, not {port}.", exit_code=USAGE)
     return None if given is None else checked_endpoint(given)
+
+
+class _NamesAreFree:
+    """Waits until SQS takes the names of deleted queues again, and says so once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._until_s: float | None = None
+
+    def __call__(self) -> bool:
+        """Wait a little; False if it has been long enough."""
+        if self._until_s is None:
+            said = f"Waiting for up to {_REUSE_S} s: queues of these names were deleted less than {_REUSE_S} s ago."
+            self._screen.write([[Span(said)]])
+            self._until_s = time.monotonic() + _REUSE_S + _REUSE_MARGIN_S
+        if time.monotonic() >= self._until_s:
+            return False
+        time.sleep(_PAUSE_S)
+        return True
 
 
 class _Server:
