@@ -360,6 +360,24 @@ def test_messages_are_produced_and_consumed_by_hand(
     assert counts["ApproximateNumberOfMessages"] == counts["ApproximateNumberOfMessagesNotVisible"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("run happy", "--seed"),
+        ("up", "--port"),
+        ("produce", "--n"),
+        ("produce", "--batch-size"),
+        ("produce", "--poison-count"),
+        ("produce", "--poison-every"),
+    ],
+)
+def test_whole_numbers_are_not_rounded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, flag: str
+) -> None:
+    assert run_command(monkeypatch, "lab", *command.split(), flag, "1.5") == 2
+    assert f"error: {flag} must be a whole number, not 1.5." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["--batch-size", "11"], ["--n", "-1"], ["--poison-count", "11"], []])
 def test_what_the_producer_cannot_do_exits_with_2(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     url = ["--queue-url", "http://127.0.0.1:9/1/q"] if arguments else []

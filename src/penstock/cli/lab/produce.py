@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import failure_of
+from penstock.cli.lab.numbers import Whole
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span
 from penstock.cli.terminal.values import counted, duration
@@ -18,11 +19,11 @@ from penstock.cli.terminal.values import counted, duration
 
 def produce(
     *,
-    n: int = 10,
+    n: Whole = 10,
     rate: Annotated[float, Parameter(show_default=False)] = 0.0,
-    batch_size: int = 10,
-    poison_count: Annotated[int, Parameter(show_default=False)] = 0,
-    poison_every: Annotated[int, Parameter(show_default=False)] = 0,
+    batch_size: Whole = 10,
+    poison_count: Annotated[Whole, Parameter(show_default=False)] = 0,
+    poison_every: Annotated[Whole, Parameter(show_default=False)] = 0,
     queue_url: Annotated[str | None, Parameter(metavar="URL")] = None,
     region: str | None = None,
     profile: Annotated[str | None, Parameter(metavar="NAME")] = None,

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import CONDITION_FALSE, check_names, failure_of
+from penstock.cli.lab.numbers import Whole
 from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.live_block import LiveBlock
 from penstock.cli.terminal.screen import Screen
@@ -36,7 +37,7 @@ def run(  # noqa: PLR0913 - each is a flag
     slow: Switch = False,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
     broken: Switch = False,
-    seed: int = 7,
+    seed: Whole = 7,
     endpoint: Annotated[str | None, Parameter(metavar="URL")] = None,
     store: Annotated[str | None, Parameter(metavar="URL")] = None,
     tables: Annotated[str | None, Parameter(metavar="URL")] = None,

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import check_names, failure_of
+from penstock.cli.lab.numbers import Whole
 from penstock.cli.lab.place import AWS, Place, checked_endpoint, checked_tables
 from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.screen import Screen
@@ -28,7 +29,7 @@ def up(
     *names: Annotated[str, Parameter(metavar="NAME")],
     endpoint: Annotated[str | None, Parameter(metavar="URL")] = None,
     tables: Annotated[str | None, Parameter(metavar="URL")] = None,
-    port: Annotated[int, Parameter(metavar="N")] = PORT,
+    port: Annotated[Whole, Parameter(metavar="N")] = PORT,
     region: str = "us-west-1",
     project: str = "sqs-demo",
     profile: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "",
