@@ -15,6 +15,7 @@ import msgspec
 import psutil  # type: ignore[import-untyped] # As in tests.support.
 import pytest
 
+from penstock.cli.failures import show
 from penstock.cli.lab.failures import failure_of
 from penstock.cli.lab.ls import ls
 from penstock.cli.lab.progress import VariantBars
@@ -275,6 +276,10 @@ USAGE = [
     (["happy", "--knob", "count"], "--knob is NAME=VALUE"),
     (["happy", "--endpoint", "localhost"], "--endpoint is a URL or aws"),
     (["happy", "--endpoint", "http://127.0.0.1:1", "--store", "memory:"], "--store is for the lab's own server"),
+    (["happy", "--store", "nonsense"], "The store's address has no scheme."),
+    (["happy", "--profile", "nope"], "There is no such profile in the AWS configuration."),
+    (["happy", "--out", "/proc/x"], "Reports cannot be written to /proc/x."),
+    (["double-send", "--knob", "fifo=2"], "--knob fifo must be 0 to 1, not 2"),
     (["happy", "--conut", "3"], "has no flag --conut. Did you mean --count?"),
 ]
 
@@ -307,13 +312,51 @@ def test_credentials_that_are_refused_exit_with_5(
     key = AccessKey(id="AKIAONE", secret="a-secret-of-some-length", account="000000000000", user="ada", policy=Policy())
     with serve(ServerConfig(port=0, store="memory:", keys=(key,))) as guarded:
         assert run_command(monkeypatch, "lab", "run", "happy", "--endpoint", guarded.url) == 5
-    assert "denied: The credentials do not allow this." in capsys.readouterr().err
+    written = capsys.readouterr().err
+    assert "denied: The credentials are not accepted." in written
+    assert "  try  set AWS_PROFILE" in written
 
 
 class ClientError(Exception):
     def __init__(self, code: str) -> None:
         super().__init__(code)
         self.response = {"Error": {"Code": code}}
+
+
+class NoCredentialsError(Exception):
+    """As botocore calls it."""
+
+
+def test_no_credentials_are_not_credentials_that_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(failure_of(NoCredentialsError("Unable to locate credentials"))) == 5
+    said = "denied: No AWS credentials found.\n  try  aws configure, or set AWS_PROFILE\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_a_queue_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], server: Any, command: str
+) -> None:
+    monkeypatch.setenv("QUEUE_URL", f"{server.url}/000000000000/nowhere")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        assert run_command(monkeypatch, "lab", command) == 3
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+    written = capsys.readouterr().err
+    assert f"error: There is no queue nowhere in eu-west-1 at {server.url}.\n  try  penstock lab up" in written
+
+
+@pytest.mark.parametrize(("command", "code"), [("produce", 2), ("consume", 1)])
+def test_without_a_queue_the_way_to_one_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    Path(".env").write_text("QUEUE_URL=https://sqs.us-west-1.amazonaws.com/1/of-another-project\nSECRET=hush\n")
+    assert run_command(monkeypatch, "lab", command) == code
+    said = "error: No queue: QUEUE_URL is not set.\n  try  penstock lab up, or source scripts/set_env.sh\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

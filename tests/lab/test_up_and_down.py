@@ -117,6 +117,9 @@ def test_up_produce_consume_validate_and_down(lab: Lab) -> None:
     database.close()
     assert done == [("COMPLETED",)] * 3
 
+    assert "2 messages sent in " in lab("produce", "--n", "2").stderr
+    assert lab("consume", MESSAGE_LIMIT="2").returncode == 0
+
     again = lab("up")
     assert again.returncode == 0
     assert lab.background.running == running
@@ -128,6 +131,17 @@ def test_up_produce_consume_validate_and_down(lab: Lab) -> None:
     assert not alive(running.pid)
     assert lab.files == {"data/lab/penstock.db", "data/lab/penstock.db.lock"}
     assert "Nothing is up." in lab("down").stderr
+
+
+def test_validate_reads_the_file_unless_the_environment_names_a_queue(lab: Lab, server: RunningServer) -> None:
+    assert lab("up", "crash", "--endpoint", server.url).returncode == 0
+    assert lab("validate", "crash").returncode == 0
+    assert lab("validate", "crash", QUEUE_URL="http://127.0.0.1:9/1/q").returncode == 6
+    with (lab.folder / ".env").open("a") as file:
+        file.write("SECRET=hush\n")
+    others = lab("validate", "crash")
+    assert others.returncode == 3
+    assert "Nothing says where the queues are." in others.stderr
 
 
 @pytest.mark.slow

@@ -78,6 +78,23 @@ def _local_credentials(session: boto3.session.Session) -> dict[str, Any]:
     return _DUMMY
 
 
+def session_of(profile: str | None) -> boto3.session.Session:
+    """Return a session; raises botocore's `ProfileNotFound`."""
+    # As the environment is now: it may have changed since this process was forked.
+    return _session(profile or None, os.environ.get("AWS_PROFILE"))
+
+
+def region_of(endpoint: str | None, region: str | None, profile: str | None = None) -> str:
+    """Return the region that is meant: the one that is given, that of the AWS configuration, or the usual one."""
+    found: str | None = region or session_of(profile).region_name
+    return found or (LOCAL_REGION if on_loopback(endpoint) else REGION)
+
+
+def where(region: str, endpoint: str | None) -> str:
+    """Return for people where queues and tables are."""
+    return f"in {region} on AWS" if endpoint is None else f"in {region} at {endpoint}"
+
+
 def client(
     service: str,
     *,
@@ -102,7 +119,7 @@ def client(
     return session.client(
         service,
         endpoint_url=endpoint,
-        region_name=region or session.region_name or (LOCAL_REGION if local else REGION),
+        region_name=region_of(endpoint, region, profile),
         config=Config(**settings),
         **(_local_credentials(session) if local else {}),
     )

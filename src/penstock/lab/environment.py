@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from penstock.client.sqs.problems import code_of
-from penstock.lab.endpoints import client
+from penstock.lab.endpoints import client, where
 from penstock.lab.payloads import queue_name
 from penstock.lab.tables.places import Table, table_place
 
@@ -240,7 +240,7 @@ class Environment:
         try:
             return str(self.sqs.get_queue_url(QueueName=name)["QueueUrl"])
         except self.sqs.exceptions.QueueDoesNotExist:
-            raise Missing(f"There is no queue {name}.") from None
+            raise Missing(f"There is no queue {name} {where(self.region, self.endpoint)}.") from None
 
     def _empty(self, url: str) -> None:
         """Delete all messages before the run; those that stay hidden for long are purged."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -223,11 +225,14 @@ class _Command:
 
     def run(self, scenarios: Sequence[Scenario], knobs: Mapping[str, Knobs]) -> int:
         """Run the scenarios, and return the exit code."""
+        from penstock.lab.endpoints import session_of
         from penstock.lab.laboratory import Laboratory
 
         began_s = time.monotonic()
+        if self._settings.profile:
+            session_of(self._settings.profile)
         try:
-            with Laboratory(self._settings, tick=self._tick) as laboratory:
+            with _writable(self._archive.folder), Laboratory(self._settings, tick=self._tick) as laboratory:
                 if len(scenarios) == 1 and not self._as_json:
                     return self._run_one(laboratory, scenarios[0], knobs[scenarios[0].name])
                 return self._run_many(laboratory, scenarios, knobs, began_s)
@@ -294,6 +299,25 @@ class _Command:
         self._bars.note(progress)
         if self._live.due:
             self._live.show([[], *self._bars.lines()])
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Make a folder for the length of the block, and keep it if anything is in it; raises `Failure`."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = [error.strerror or str(error)]
+        raise Failure(f"Reports cannot be written to {folder}.", why=why, hint="--out DIR", exit_code=USAGE) from None
+    try:
+        yield
+    finally:
+        for one in made:
+            with contextlib.suppress(OSError):
+                one.rmdir()
 
 
 def _chosen(names: Sequence[str], *, everything: bool, fast: bool, slow: bool) -> list[Scenario]:

@@ -33,7 +33,7 @@ def validate(
     names
         The scenarios; all of them if you name none.
     endpoint
-        An SQS endpoint, or aws. Without it, that of QUEUE_URL, or the server that penstock lab up started.
+        An SQS endpoint, or aws. Without it, that of QUEUE_URL, of .env, or the server that penstock lab up started.
     tables
         sqlite:PATH, dynamodb: or dynamodb:ENDPOINT; none leaves the tables out. Without it, DynamoDB on AWS, and
         elsewhere a file in --data.
