@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -252,6 +253,8 @@ def test_the_broken_variant_alone_exits_with_4(
     assert run_command(monkeypatch, "lab", "run", "happy", "--broken", "--json") == 4
     shown = json.loads(capsys.readouterr().out)
     assert list(shown["variants"]) == ["broken"]
+    assert Path(shown["report"]).exists()
+    assert Path(shown["variants"]["broken"]["history"]).exists()
     assert shown["seed"] == 7
 
 
@@ -432,7 +435,13 @@ def test_validate_lists_what_is_wrong(
 ) -> None:
     place = ["--endpoint", server.url, "--tables", "none"]
     assert run_command(monkeypatch, "lab", "validate", "happy", *place) == 3
-    assert "sqs-demo-happy-queue\tthere is no such queue\n" in capsys.readouterr().out
+    written = capsys.readouterr()
+    assert "sqs-demo-happy-queue\tthere is no such queue\n" in written.out
+    assert written.err.splitlines() == [
+        "error: Nothing is there.",
+        f"  why  none of 2 queues and tables is in us-west-1 at {server.url}",
+        "  try  penstock lab up, or make infra-up",
+    ]
     sqs.create_queue(QueueName="sqs-demo-happy-dlq")
     sqs.create_queue(
         QueueName="sqs-demo-happy-queue",
@@ -442,6 +451,30 @@ def test_validate_lists_what_is_wrong(
     written = capsys.readouterr()
     assert written.out.startswith("sqs-demo-happy-queue\tit has no RedrivePolicy")
     assert "1 fault in the resources of 1 scenario." in written.err
+
+
+def test_a_terminal_gets_the_first_of_many_faults(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+    with Terminal() as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal.stream)
+        assert run_command(monkeypatch, "lab", "validate", "--endpoint", server.url, "--tables", "none") == 3
+        monkeypatch.undo()
+    assert len(terminal.screen.splitlines()) == 11
+    assert terminal.screen.splitlines()[-1].startswith("  and ")
+
+
+def test_the_live_view_of_many_names_the_one_that_runs(tmp_path: Path) -> None:
+    with Terminal() as terminal:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        ended = subprocess.run(
+            [sys.executable, "-m", "penstock", "lab", "run", "happy", "crash"],
+            env=environment | UTF8,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=terminal.stream,
+            check=False,
+        )
+    assert ended.returncode == 0
+    assert re.search(r"\n  (\x1b\[1m)?(happy|crash)(\x1b\[0?m)?\n", terminal.raw)
 
 
 def run_until_processes_have_started(folder: Path, stderr: TextIO, *arguments: str) -> tuple[Any, list[Any]]:

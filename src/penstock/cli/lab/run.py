@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -20,6 +20,7 @@ from penstock.cli.lab.numbers import Whole
 from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.live_block import LiveBlock
 from penstock.cli.terminal.screen import Screen
+from penstock.cli.terminal.text import Span
 
 if TYPE_CHECKING:
     from penstock.lab.knobs import Knobs
@@ -218,6 +219,8 @@ class _Command:
         self._settings = settings
         self._archive = Archive(out)
         self._broken = broken
+        self._naming = False
+        """Whether the live lines say which scenario runs."""
         self._as_json = as_json
         self._page = Screen(sys.stdout)
         self._aside = Screen(sys.stderr)
@@ -266,16 +269,18 @@ class _Command:
         names = {
             one.name: base_name(one.name, self._settings.seed, turned_knobs(one, knobs[one.name])) for one in scenarios
         }
+        self._naming = True
         results: list[Run] = []
+        documents: list[dict[str, Any]] = []
         for place, scenario in enumerate(scenarios, 1):
             result, took_s = self._play(laboratory, scenario, knobs[scenario.name])
             report = self._archive.keep(result, coming={one.name: names[one.name] for one in scenarios[place:]})
             results.append(result)
+            documents.append(_document(run_json(result), report))
             if not self._as_json:
                 summary.row(result, took_s, str(report))
         self.shown = self._archive.folder / "index.html"
         if self._as_json:
-            documents = [run_json(result) for result in results]
             shown: object = documents[0] if len(documents) == 1 else documents
             sys.stdout.write(json.dumps(shown, indent=2 if self._page.terminal else None, ensure_ascii=False) + "\n")
         else:
@@ -286,6 +291,7 @@ class _Command:
         from penstock.cli.lab.progress import VariantBars
 
         expected = knobs.values.get("count")
+        self._running = scenario.name
         self._bars = VariantBars(self._aside.signs, expected if isinstance(expected, int) else None)
         began_s = time.monotonic()
         try:
@@ -298,7 +304,15 @@ class _Command:
     def _tick(self, progress: Progress) -> None:
         self._bars.note(progress)
         if self._live.due:
-            self._live.show([[], *self._bars.lines()])
+            name = [[Span("  "), Span(self._running, "bold")]] if self._naming else []
+            self._live.show([[], *name, *self._bars.lines()])
+
+
+def _document(document: dict[str, Any], report: Path) -> dict[str, Any]:
+    """Add to what is printed of a run where its files are."""
+    for name, variant in document["variants"].items():
+        variant["history"] = str(report.with_name(f"{report.stem}.{name}.jsonl"))
+    return document | {"report": str(report)}
 
 
 @contextlib.contextmanager
