@@ -89,7 +89,7 @@ def up(
             [Span("  "), Span("server", "dim"), Span(f"  {harmless(server.said)}")],
             [Span("  "), Span("tables", "dim"), Span(f"  {harmless(where)}")],
             [Span("  "), Span("file", "dim"), Span(f"    {harmless(str(env))}  about {provided[0].scenario}")],
-            [Span("  "), Span("try", "dim"), Span("     scripts/run_producer.sh --n 25 --rate 5")],
+            [Span("  "), Span("try", "dim"), Span("     penstock lab produce --n 25 --rate 5")],
         ]
     )
     return 0
