@@ -6,13 +6,14 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 target="${TARGET:-local}"
 missing=0
+unneeded=0
 
 found() { printf '  + %-12s %s\n' "$1" "$2"; }
 
 # lacks TOOL TARGET WHAT_NEEDS_IT: it counts only if the target is the one that is checked.
 lacks() {
   printf '  - %-12s %s\n' "$1" "$3"
-  if [[ "$2" == local || "$2" == "$target" ]]; then missing=$((missing + 1)); fi
+  if [[ "$2" == local || "$2" == "$target" ]]; then missing=$((missing + 1)); else unneeded=$((unneeded + 1)); fi
 }
 
 if [[ "$target" != local && "$target" != aws ]]; then
@@ -55,4 +56,7 @@ if ((missing)); then
   echo "$missing missing." >&2
   exit 1
 fi
-echo "Nothing is missing for this."
+only_aws=""
+if ((unneeded == 1)); then only_aws="; the one marked - is for TARGET=aws"; fi
+if ((unneeded > 1)); then only_aws="; those marked - are for TARGET=aws"; fi
+echo "Nothing is missing for TARGET=$target$only_aws."

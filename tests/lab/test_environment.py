@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.lab.endpoints import client, endpoint_of, on_loopback
+from penstock.lab.endpoints import CREDENTIALS, _session, client, endpoint_of, on_loopback
 from penstock.lab.environment import Environment, Missing, QueueSettings, names_of
 from penstock.lab.provisioning import Wanted
 from penstock.lab.tables.places import DynamoPlace
@@ -53,6 +55,32 @@ def test_queues_are_made_as_the_settings_say(server: RunningServer, sqs: Any, tm
         assert json.loads(attributes["RedrivePolicy"]) == policy
         assert sorted(queues(sqs)) == [NAMES.dlq, NAMES.queue]
     assert queues(sqs) == []
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_queues_have_other_names_as_long_as_sqs_refuses_the_usual(
+    server: RunningServer, sqs: Any, tmp_path: Path, fifo: bool
+) -> None:
+    end = ".fifo" if fifo else ""
+    for number in ("", "-2", "-3"):
+        settings = QueueSettings(fifo=fifo)
+        with environment(server, f"sqlite:{tmp_path / 'tables.db'}", settings=settings) as made:
+            wanted = [f"sqs-demo-crash-{kind}{number}{end}" for kind in ("dlq", "queue")]
+            assert sorted(queues(sqs)) == [made.names.dlq, made.names.queue] == wanted
+            attributes = sqs.get_queue_attributes(QueueUrl=made.queue_url, AttributeNames=["All"])["Attributes"]
+            assert attributes["QueueArn"].endswith(f":{made.names.queue}")
+            assert json.loads(attributes["RedrivePolicy"])["deadLetterTargetArn"] == made.dlq_arn
+        assert queues(sqs) == []
+
+
+def test_a_queue_of_another_run_is_left_alone(server: RunningServer, sqs: Any, tmp_path: Path) -> None:
+    with environment(server, f"sqlite:{tmp_path / 'tables.db'}"):
+        pass
+    for name in ("sqs-demo-crash-queue-2", "sqs-demo-crash-dlq-2"):
+        sqs.create_queue(QueueName=name)
+    with environment(server, f"sqlite:{tmp_path / 'tables.db'}") as made:
+        assert (made.names.queue, made.names.dlq) == ("sqs-demo-crash-queue-3", "sqs-demo-crash-dlq-3")
+    assert sorted(queues(sqs)) == ["sqs-demo-crash-dlq-2", "sqs-demo-crash-queue-2"]
 
 
 def test_without_redrive_there_is_no_policy(server: RunningServer, sqs: Any, tmp_path: Path) -> None:
@@ -127,26 +155,66 @@ def test_the_endpoint_comes_from_the_queue_unless_it_is_on_aws(url: str, endpoin
     assert endpoint_of(url) == endpoint
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "local"),
-    [
-        ("http://127.0.0.1:9324", True),
-        ("http://localhost:4566", True),
-        ("http://[::1]:9324", True),
-        ("http://10.0.0.1:9324", False),
-        ("https://queue.example.com", False),
-        (None, False),
-    ],
-)
-def test_dummy_credentials_are_for_loopback_only(
-    endpoint: str | None, local: bool, monkeypatch: pytest.MonkeyPatch
+LOOPBACK = [
+    ("http://127.0.0.1:9324", True),
+    ("http://localhost:4566", True),
+    ("http://[::1]:9324", True),
+    ("http://10.0.0.1:9324", False),
+    ("https://queue.example.com", False),
+    (None, False),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "local"), LOOPBACK)
+def test_some_endpoints_are_on_this_machine(endpoint: str | None, local: bool) -> None:
+    assert on_loopback(endpoint) is local
+
+
+@pytest.fixture
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A machine without any credentials of AWS, but with an instance metadata service."""
+    for name in {*CREDENTIALS, "AWS_PROFILE"}:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    with socket.create_server(("127.0.0.1", 0)) as metadata:
+        metadata.setblocking(False)
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{metadata.getsockname()[1]}")
+        _session.cache_clear()
+        yield metadata
+    _session.cache_clear()
+
+
+def access_key(endpoint: str | None, profile: str | None = None) -> str:
+    _session.cache_clear()
+    made = client("sqs", endpoint=endpoint, region="us-west-1", profile=profile)
+    made.close()
+    found: str = made._request_signer._credentials.access_key  # noqa: SLF001 - boto3 shows it nowhere else
+    return found
+
+
+def test_a_machine_without_credentials_can_use_its_own_endpoints(no_credentials: socket.socket) -> None:
+    assert access_key("http://127.0.0.1:9324") == "lab"
+    with pytest.raises(BlockingIOError):
+        no_credentials.accept()
+
+
+@pytest.mark.parametrize("endpoint", [endpoint for endpoint, _ in LOOPBACK])
+@pytest.mark.usefixtures("no_credentials")
+def test_the_users_own_credentials_are_used(
+    endpoint: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keys = "aws_access_key_id = {0}\naws_secret_access_key = secret\n"
+    (tmp_path / "credentials").write_text("[default]\n" + keys.format("default"))
+    (tmp_path / "config").write_text("[profile other]\n" + keys.format("other"))
+    assert access_key(endpoint) == "default"
+    assert access_key(endpoint, profile="other") == "other"
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    assert access_key(endpoint) == "other"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    assert on_loopback(endpoint) is local
-    made = client("sqs", endpoint=endpoint, region="us-west-1")
-    assert (made._request_signer._credentials.access_key == "lab") is local  # noqa: SLF001 - boto3 shows it nowhere else
-    made.close()
+    assert access_key(endpoint) == "mine"
+    assert access_key(endpoint, profile="other") == "other"
 
 
 # -- validate -----------------------------------------------------------------------------------------

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import psutil  # type: ignore[import-untyped] # As in tests.support.
 import pytest
 
+from penstock.cli.failures import show
 from penstock.cli.lab.failures import failure_of
 from penstock.cli.lab.ls import ls
 from penstock.cli.lab.progress import VariantBars
@@ -251,6 +253,8 @@ def test_the_broken_variant_alone_exits_with_4(
     assert run_command(monkeypatch, "lab", "run", "happy", "--broken", "--json") == 4
     shown = json.loads(capsys.readouterr().out)
     assert list(shown["variants"]) == ["broken"]
+    assert Path(shown["report"]).exists()
+    assert Path(shown["variants"]["broken"]["history"]).exists()
     assert shown["seed"] == 7
 
 
@@ -275,6 +279,10 @@ USAGE = [
     (["happy", "--knob", "count"], "--knob is NAME=VALUE"),
     (["happy", "--endpoint", "localhost"], "--endpoint is a URL or aws"),
     (["happy", "--endpoint", "http://127.0.0.1:1", "--store", "memory:"], "--store is for the lab's own server"),
+    (["happy", "--store", "nonsense"], "The store's address has no scheme."),
+    (["happy", "--profile", "nope"], "There is no such profile in the AWS configuration."),
+    (["happy", "--out", "/proc/x"], "Reports cannot be written to /proc/x."),
+    (["double-send", "--knob", "fifo=2"], "--knob fifo must be 0 to 1, not 2"),
     (["happy", "--conut", "3"], "has no flag --conut. Did you mean --count?"),
 ]
 
@@ -307,13 +315,51 @@ def test_credentials_that_are_refused_exit_with_5(
     key = AccessKey(id="AKIAONE", secret="a-secret-of-some-length", account="000000000000", user="ada", policy=Policy())
     with serve(ServerConfig(port=0, store="memory:", keys=(key,))) as guarded:
         assert run_command(monkeypatch, "lab", "run", "happy", "--endpoint", guarded.url) == 5
-    assert "denied: The credentials do not allow this." in capsys.readouterr().err
+    written = capsys.readouterr().err
+    assert "denied: The credentials are not accepted." in written
+    assert "  try  set AWS_PROFILE" in written
 
 
 class ClientError(Exception):
     def __init__(self, code: str) -> None:
         super().__init__(code)
         self.response = {"Error": {"Code": code}}
+
+
+class NoCredentialsError(Exception):
+    """As botocore calls it."""
+
+
+def test_no_credentials_are_not_credentials_that_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show(failure_of(NoCredentialsError("Unable to locate credentials"))) == 5
+    said = "denied: No AWS credentials found.\n  try  aws configure, or set AWS_PROFILE\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_a_queue_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], server: Any, command: str
+) -> None:
+    monkeypatch.setenv("QUEUE_URL", f"{server.url}/000000000000/nowhere")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        assert run_command(monkeypatch, "lab", command) == 3
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+    written = capsys.readouterr().err
+    assert f"error: There is no queue nowhere in eu-west-1 at {server.url}.\n  try  penstock lab up" in written
+
+
+@pytest.mark.parametrize(("command", "code"), [("produce", 2), ("consume", 1)])
+def test_without_a_queue_the_way_to_one_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    Path(".env").write_text("QUEUE_URL=https://sqs.us-west-1.amazonaws.com/1/of-another-project\nSECRET=hush\n")
+    assert run_command(monkeypatch, "lab", command) == code
+    said = "error: No queue: QUEUE_URL is not set.\n  try  penstock lab up, or source scripts/set_env.sh\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(
@@ -360,6 +406,24 @@ def test_messages_are_produced_and_consumed_by_hand(
     assert counts["ApproximateNumberOfMessages"] == counts["ApproximateNumberOfMessagesNotVisible"] == "0"
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("run happy", "--seed"),
+        ("up", "--port"),
+        ("produce", "--n"),
+        ("produce", "--batch-size"),
+        ("produce", "--poison-count"),
+        ("produce", "--poison-every"),
+    ],
+)
+def test_whole_numbers_are_not_rounded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, flag: str
+) -> None:
+    assert run_command(monkeypatch, "lab", *command.split(), flag, "1.5") == 2
+    assert f"error: {flag} must be a whole number, not 1.5." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["--batch-size", "11"], ["--n", "-1"], ["--poison-count", "11"], []])
 def test_what_the_producer_cannot_do_exits_with_2(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     url = ["--queue-url", "http://127.0.0.1:9/1/q"] if arguments else []
@@ -371,7 +435,13 @@ def test_validate_lists_what_is_wrong(
 ) -> None:
     place = ["--endpoint", server.url, "--tables", "none"]
     assert run_command(monkeypatch, "lab", "validate", "happy", *place) == 3
-    assert "sqs-demo-happy-queue\tthere is no such queue\n" in capsys.readouterr().out
+    written = capsys.readouterr()
+    assert "sqs-demo-happy-queue\tthere is no such queue\n" in written.out
+    assert written.err.splitlines() == [
+        "error: Nothing is there.",
+        f"  why  none of 2 queues and tables is in us-west-1 at {server.url}",
+        "  try  penstock lab up, or make infra-up",
+    ]
     sqs.create_queue(QueueName="sqs-demo-happy-dlq")
     sqs.create_queue(
         QueueName="sqs-demo-happy-queue",
@@ -383,25 +453,79 @@ def test_validate_lists_what_is_wrong(
     assert "1 fault in the resources of 1 scenario." in written.err
 
 
-@pytest.mark.slow
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"TMPDIR": str(tmp_path)}
+def test_a_terminal_gets_the_first_of_many_faults(monkeypatch: pytest.MonkeyPatch, server: Any) -> None:
+    with Terminal() as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal.stream)
+        assert run_command(monkeypatch, "lab", "validate", "--endpoint", server.url, "--tables", "none") == 3
+        monkeypatch.undo()
+    assert len(terminal.screen.splitlines()) == 11
+    assert terminal.screen.splitlines()[-1].startswith("  and ")
+
+
+def test_the_live_view_of_many_names_the_one_that_runs(tmp_path: Path) -> None:
+    with Terminal() as terminal:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        ended = subprocess.run(
+            [sys.executable, "-m", "penstock", "lab", "run", "happy", "crash"],
+            env=environment | UTF8,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=terminal.stream,
+            check=False,
+        )
+    assert ended.returncode == 0
+    assert re.search(r"\n  (\x1b\[1m)?(happy|crash)(\x1b\[0?m)?\n", terminal.raw)
+
+
+def run_until_processes_have_started(folder: Path, stderr: TextIO, *arguments: str) -> tuple[Any, list[Any]]:
+    """Run scenarios as a process, and return it and its children: the nursery, and a consumer or producer of it."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "lab", "run", "crash", "--real-time"],
-        env=environment,
+        [sys.executable, "-m", "penstock", "lab", "run", *arguments],
+        env=environment | {"TMPDIR": str(folder), "TERM": "xterm"},
         stdout=subprocess.DEVNULL,
+        stderr=stderr,
         process_group=0,
     )
     end_s = time.monotonic() + 30
     family: list[psutil.Process] = []
-    while len(family) < 2 and time.monotonic() < end_s:  # The nursery, and a consumer of it.
+    while len(family) < 2 and time.monotonic() < end_s:
         family = psutil.Process(process.pid).children(recursive=True)
         time.sleep(0.05)
     assert len(family) >= 2
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(30) == 130
+    return process, family
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_what_stops_a_run_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("it is ignored here, as under nohup, and stays so")
+    with Terminal() as terminal, serve(ServerConfig(port=0, store="memory:", clock="system")) as elsewhere:
+        process, family = run_until_processes_have_started(
+            tmp_path, terminal.stream, "crash", "--endpoint", elsewhere.url
+        )
+        while "\x1b[?25l" not in terminal.raw:
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+        assert process.wait(30) == code
+        sqs = elsewhere.sqs_client(region_name="us-west-1")
+        assert sqs.list_queues().get("QueueUrls", []) == []
+        sqs.close()
     assert [child for child in family if child.is_running()] == []
     assert list(tmp_path.glob("penstock-lab-*")) == []
+    assert terminal.raw.endswith("\x1b[?25hStopped.\n")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_says_how_far_it_was(tmp_path: Path) -> None:
+    with (tmp_path / "stderr").open("w+") as stderr:
+        process, _ = run_until_processes_have_started(tmp_path, stderr, "happy", "crash", "--real-time")
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(30) == 130
+    assert (tmp_path / "stderr").read_text() == "Stopped. 0 of 2 scenarios had finished.\n"
 
 
 def test_what_a_process_wrote_is_shown_line_by_line() -> None:

@@ -246,9 +246,12 @@ def test_preflight_says_what_is_missing_for_which_target(project: Project) -> No
     local = project("preflight.sh")
     assert local.returncode == 0, local.stderr
     assert "- terraform    not found: needed by make infra-up TARGET=aws" in local.stdout
+    assert local.stdout.endswith("\nNothing is missing for TARGET=local; those marked - are for TARGET=aws.\n")
     aws = project("preflight.sh", TARGET="aws")
     assert aws.returncode == 1
     assert "2 missing." in aws.stderr
     project.terraform()
-    assert project("preflight.sh", TARGET="aws", **CREDENTIALS).returncode == 0
+    all_there = project("preflight.sh", TARGET="aws", **CREDENTIALS)
+    assert all_there.returncode == 0
+    assert all_there.stdout.endswith("\nNothing is missing for TARGET=aws.\n")
     assert project("preflight.sh", PYTHON="no-python").returncode == 1

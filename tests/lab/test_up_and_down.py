@@ -44,14 +44,21 @@ class Lab:
         self.background = BackgroundServer(folder / "data/lab")
 
     def __call__(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        with self.started(*arguments, **variables) as process:
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def started(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "penstock", "lab", *arguments],
             cwd=self.folder,
             env={name: value for name, value in os.environ.items() if name not in FOREIGN} | variables,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
-            check=False,
         )
 
     @property
@@ -110,6 +117,9 @@ def test_up_produce_consume_validate_and_down(lab: Lab) -> None:
     database.close()
     assert done == [("COMPLETED",)] * 3
 
+    assert "2 messages sent in " in lab("produce", "--n", "2").stderr
+    assert lab("consume", MESSAGE_LIMIT="2").returncode == 0
+
     again = lab("up")
     assert again.returncode == 0
     assert lab.background.running == running
@@ -121,6 +131,17 @@ def test_up_produce_consume_validate_and_down(lab: Lab) -> None:
     assert not alive(running.pid)
     assert lab.files == {"data/lab/penstock.db", "data/lab/penstock.db.lock"}
     assert "Nothing is up." in lab("down").stderr
+
+
+def test_validate_reads_the_file_unless_the_environment_names_a_queue(lab: Lab, server: RunningServer) -> None:
+    assert lab("up", "crash", "--endpoint", server.url).returncode == 0
+    assert lab("validate", "crash").returncode == 0
+    assert lab("validate", "crash", QUEUE_URL="http://127.0.0.1:9/1/q").returncode == 6
+    with (lab.folder / ".env").open("a") as file:
+        file.write("SECRET=hush\n")
+    others = lab("validate", "crash")
+    assert others.returncode == 3
+    assert "Nothing says where the queues are." in others.stderr
 
 
 @pytest.mark.slow
@@ -147,6 +168,29 @@ def test_a_server_that_runs_already_is_used_and_not_stopped(lab: Lab, server: Ru
     assert lab("down").returncode == 0
     assert queues(server.url) == []
     assert lab.files == set()
+
+
+def test_names_that_were_deleted_a_moment_ago_are_waited_for(lab: Lab, server: RunningServer) -> None:
+    assert lab("up", "crash", "--endpoint", server.url).returncode == 0
+    assert lab("down", "--endpoint", server.url).returncode == 0
+    with lab.started("up", "crash", "--endpoint", server.url) as again:
+        assert again.stderr is not None
+        said = again.stderr.readline()
+        assert said == "Waiting for up to 60 s: queues of these names were deleted less than 60 s ago.\n"
+        server.clock.advance(seconds=61)
+        assert again.wait(30) == 0
+    assert queues(server.url) == [CRASH.dlq, CRASH.queue]
+    assert env_file.read(lab.folder / ".env")["QUEUE_URL"].endswith("/sqs-demo-crash-queue")
+
+
+def test_names_that_stay_refused_undo_all_of_it(sqs: Any, tables: TablePlace) -> None:
+    queue = sqs.create_queue(QueueName=CRASH.queue)["QueueUrl"]
+    sqs.delete_queue(QueueUrl=queue)
+    waits = iter([True, True, False])
+    with pytest.raises(sqs.exceptions.QueueDeletedRecently):
+        provision(sqs, tables, wanted(["crash"]), wait=lambda: next(waits))
+    assert list(waits) == []
+    assert sqs.list_queues().get("QueueUrls", []) == []
 
 
 def test_a_pid_that_is_not_the_servers_is_not_signalled(lab: Lab) -> None:

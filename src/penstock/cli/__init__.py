@@ -111,6 +111,11 @@ first, second and third receive crash), FAIL_RECEIVES, REJECT_PAYLOAD_MARKER, FL
 
 LOG_LEVEL is DEBUG, INFO, WARNING or ERROR.
 """
+_LAB_USAGE = {
+    "report": "penstock lab report [NAME] [OPTIONS]",
+    **{name: f"penstock lab {name} [NAMES...] [OPTIONS]" for name in ("run", "up", "validate", "down")},
+}
+"""How commands are called whose arguments may be left out: cyclopts does not name those."""
 for _name, _help, _cells, _example in (
     ("ls", "List the scenarios, and what became of each last.", 11, "penstock lab ls"),
     ("run", "Run scenarios, each in its protected and its broken variant.", 28, "penstock lab run duplicates --open"),
@@ -127,6 +132,7 @@ for _name, _help, _cells, _example in (
         help=_help,
         help_formatter=Help(label_cells=_cells),
         help_epilogue=f"Example: {_example}",
+        usage=_LAB_USAGE.get(_name),
     )
 app.command(lab)
 

@@ -26,6 +26,15 @@ def read(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
 
 
+def read_ours(path: Path) -> dict[str, str]:
+    """Return the five variables of a file that has exactly those; none of any other file, which is somebody else's."""
+    try:
+        found = read(path)
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return found if set(found) == set(KEYS) else {}
+
+
 def check(path: Path) -> None:
     """Raise `NotOurs` if a file has anything but the five variables."""
     if others := sorted(set(read(path)) - set(KEYS)):

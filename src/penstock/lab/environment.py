@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from penstock.lab.endpoints import client
+from penstock.client.sqs.problems import code_of
+from penstock.lab.endpoints import client, where
+from penstock.lab.payloads import queue_name
 from penstock.lab.tables.places import Table, table_place
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 PROJECT = "sqs-demo"
+FIFO = ".fifo"
 RETENTION_S_MAX = 1_209_600
 DRAIN_S_MAX = 5.0
 """How much longer than a lease it may take to empty a queue."""
 DRAIN_PAUSE_S = 0.2
 PURGE_S = 60.0
 """How long a purge takes on AWS, at most."""
+NAMES_MAX = 1_000
+"""How many names are tried where SQS refuses the usual one."""
 _HIDDEN = ["ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"]
 
 
@@ -31,6 +37,15 @@ class Missing(LookupError):
 
 class NotEmptied(RuntimeError):
     """A queue has messages that cannot be removed: somebody else uses it."""
+
+
+class NotMade(RuntimeError):
+    """SQS refuses every name for a queue."""
+
+
+def was_deleted_recently(error: BaseException) -> bool:
+    """Return whether SQS refuses a name because a queue that had it was deleted less than 60 seconds ago."""
+    return code_of(error).startswith("QueueDeletedRecently")
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +76,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 def names_of(project: str, scenario: str, *, fifo: bool = False) -> Names:
     """Return the names of a scenario's resources."""
-    base, end = f"{project}-{scenario}", ".fifo" if fifo else ""
+    base, end = f"{project}-{scenario}", FIFO if fifo else ""
     return Names(
         queue=f"{base}-queue{end}",
         dlq=f"{base}-dlq{end}",
@@ -95,6 +110,9 @@ class Environment:
 
     What is there is emptied before and after, and its attributes are set back. With `make`, what is missing is made and
     removed again, also if something fails half-way; without it, it raises `Missing`.
+
+    SQS refuses the name of a queue for 60 seconds after its deletion. A queue that is made meanwhile has a number in
+    its name, which `names` then has, too.
     """
 
     def __init__(
@@ -112,6 +130,7 @@ class Environment:
         self.settings = settings
         self.endpoint = endpoint
         self.region = region
+        self.profile = profile
         self.tables_url = tables_url
         self.queue_url = ""
         self.dlq_url = ""
@@ -138,6 +157,7 @@ class Environment:
             # What was made before it failed, or before Ctrl+C, is removed.
             self._undo.close()
             raise
+        self.names = msgspec.structs.replace(self.names, queue=queue_name(self.queue_url), dlq=queue_name(self.dlq_url))
         return self
 
     def __exit__(
@@ -180,13 +200,37 @@ class Environment:
         return url
 
     def _create_queue(self, name: str, attributes: dict[str, str]) -> str:
-        url = str(self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
-        self._undo.callback(self._delete_queue, url)
-        return url
+        for one in _numbered(name):
+            if one != name and self._is_there(one):
+                continue  # It is another run's.
+            try:
+                url = str(self.sqs.create_queue(QueueName=one, Attributes=attributes)["QueueUrl"])
+            except KeyboardInterrupt:
+                # The server may have it all the same.
+                self._undo.callback(self._delete_named, one)
+                raise
+            except self.sqs.exceptions.ClientError as error:
+                if not was_deleted_recently(error):
+                    raise
+            else:
+                self._undo.callback(self._delete_queue, url)
+                return url
+        raise NotMade(f"{NAMES_MAX} queues named like {name} are there or were deleted less than 60 s ago.")
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._url_of(name)
+        except Missing:
+            return False
+        return True
 
     def _delete_queue(self, url: str) -> None:
         with contextlib.suppress(self.sqs.exceptions.QueueDoesNotExist):
             self.sqs.delete_queue(QueueUrl=url)
+
+    def _delete_named(self, name: str) -> None:
+        with contextlib.suppress(Missing):
+            self._delete_queue(self._url_of(name))
 
     def _set(self, url: str, attributes: dict[str, str]) -> None:
         fixed = {name: value for name, value in attributes.items() if name != "FifoQueue"}
@@ -196,7 +240,7 @@ class Environment:
         try:
             return str(self.sqs.get_queue_url(QueueName=name)["QueueUrl"])
         except self.sqs.exceptions.QueueDoesNotExist:
-            raise Missing(f"There is no queue {name}.") from None
+            raise Missing(f"There is no queue {name} {where(self.region, self.endpoint)}.") from None
 
     def _empty(self, url: str) -> None:
         """Delete all messages before the run; those that stay hidden for long are purged."""
@@ -245,3 +289,11 @@ class Environment:
                 self._tables.create(table)
             else:
                 raise Missing(f"There is no table {table.name}.")
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """Return a queue's name, and then others that begin with the same: `a-queue`, `a-queue-2`, `a-queue-3`."""
+    base = name.removesuffix(FIFO)
+    end = FIFO if base != name else ""
+    yield name
+    yield from (f"{base}-{number}{end}" for number in range(2, NAMES_MAX + 1))

@@ -51,10 +51,15 @@ class Knob(msgspec.Struct, frozen=True):
         """The environment variable that sets it."""
         return self.name.replace("-", "_").upper()
 
+    @property
+    def flag(self) -> str:
+        """The flag that sets it: one of its own, or --knob."""
+        return f"--{self.name}" if self.name in FLAGS else f"--knob {self.name}"
+
     def words(self, value: float) -> list[str]:
         """Return the arguments of a command that set it."""
         written = str(value)
-        return [f"--{self.name}", written] if self.name in FLAGS else ["--knob", f"{self.name}={written}"]
+        return [self.flag, written] if self.name in FLAGS else ["--knob", f"{self.name}={written}"]
 
     def read(self, text: str, said: str) -> int | float:
         """Read a value that was given as `said`; raises `BadValue`."""
@@ -84,7 +89,7 @@ def turned(knobs: Sequence[Knob], flags: Mapping[str, str], environment: Mapping
     values: dict[str, int | float] = {}
     for knob in knobs:
         if knob.name in flags:
-            values[knob.name] = knob.read(flags[knob.name], f"--{knob.name}")
+            values[knob.name] = knob.read(flags[knob.name], knob.flag)
         elif environment.get(knob.variable):
             values[knob.name] = knob.read(environment[knob.variable], knob.variable)
         else:

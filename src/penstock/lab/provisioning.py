@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.lab.environment import PROJECT, QueueSettings, dlq_attributes, names_of, queue_attributes
+from penstock.lab.environment import (
+    PROJECT,
+    QueueSettings,
+    dlq_attributes,
+    names_of,
+    queue_attributes,
+    was_deleted_recently,
+)
 from penstock.lab.knobs import turned
 from penstock.lab.scenarios import NAMES, scenario
 from penstock.lab.tables.port import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock.lab.tables.places import TablePlace
 
@@ -64,20 +71,32 @@ def provision(
     resources: Iterable[Wanted],
     *,
     project: str = PROJECT,
+    wait: Callable[[], bool] = lambda: False,
 ) -> list[Provided]:
-    """Make what is missing and set right what is there. If anything fails, what was made by this call is removed."""
+    """Make what is missing and set right what is there. If anything fails, what was made by this call is removed.
+
+    SQS refuses the name of a queue for 60 seconds after its deletion. `wait` is called then, and returns whether to try
+    again.
+    """
     with contextlib.ExitStack() as undo:
-        provided = [_provide(sqs, tables, one, project, undo) for one in resources]
+        provided = [_provide(sqs, tables, one, project, undo, wait) for one in resources]
         undo.pop_all()
     return provided
 
 
-def _provide(sqs: Any, tables: TablePlace | None, one: Wanted, project: str, undo: contextlib.ExitStack) -> Provided:  # noqa: ANN401 - as above
+def _provide(
+    sqs: Any,  # noqa: ANN401 - as above
+    tables: TablePlace | None,
+    one: Wanted,
+    project: str,
+    undo: contextlib.ExitStack,
+    wait: Callable[[], bool],
+) -> Provided:
     names = names_of(project, one.scenario, fifo=one.fifo)
-    dlq_url = _queue(sqs, names.dlq, dlq_attributes(fifo=one.fifo), undo)
+    dlq_url = _queue(sqs, names.dlq, dlq_attributes(fifo=one.fifo), undo, wait)
     answer = sqs.get_queue_attributes(QueueUrl=dlq_url, AttributeNames=["QueueArn"])
     arn = str(answer["Attributes"]["QueueArn"])
-    url = _queue(sqs, names.queue, queue_attributes(QueueSettings(fifo=one.fifo), arn), undo)
+    url = _queue(sqs, names.queue, queue_attributes(QueueSettings(fifo=one.fifo), arn), undo, wait)
     for table in names.tables:
         if tables is None:
             break
@@ -96,17 +115,32 @@ def _provide(sqs: Any, tables: TablePlace | None, one: Wanted, project: str, und
     )
 
 
-def _queue(sqs: Any, name: str, attributes: dict[str, str], undo: contextlib.ExitStack) -> str:  # noqa: ANN401 - as above
+def _queue(
+    sqs: Any,  # noqa: ANN401 - as above
+    name: str,
+    attributes: dict[str, str],
+    undo: contextlib.ExitStack,
+    wait: Callable[[], bool],
+) -> str:
     try:
         url = str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
     except sqs.exceptions.QueueDoesNotExist:
-        url = str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
+        url = _made(sqs, name, attributes, wait)
         undo.callback(sqs.delete_queue, QueueUrl=url)
         return url
     changeable = {key: value for key, value in attributes.items() if key != "FifoQueue"}
     if changeable:
         sqs.set_queue_attributes(QueueUrl=url, Attributes=changeable)
     return url
+
+
+def _made(sqs: Any, name: str, attributes: dict[str, str], wait: Callable[[], bool]) -> str:  # noqa: ANN401 - as above
+    while True:
+        try:
+            return str(sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
+        except sqs.exceptions.ClientError as error:
+            if not (was_deleted_recently(error) and wait()):
+                raise
 
 
 def remove(

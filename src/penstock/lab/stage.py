@@ -12,6 +12,7 @@ import msgspec
 from penstock.lab import observing
 from penstock.lab.checkers.evidence import Evidence, Left
 from penstock.lab.consumer_settings import VARIABLES
+from penstock.lab.endpoints import CREDENTIALS
 from penstock.lab.handling import CRASHED
 from penstock.lab.payloads import facts_of, payload_of
 from penstock.lab.producer import Draft, ProducerSettings
@@ -151,6 +152,9 @@ class Stage:
             observing.VISIBILITY_VARIABLE: str(self.environment.settings.visibility_s),
             observing.PHASE_VARIABLE: self._phase or "",
         }
+        if self.environment.profile:
+            environment = {key: value for key, value in environment.items() if key not in CREDENTIALS}
+            environment["AWS_PROFILE"] = self.environment.profile
         environment |= {key: _variable(value) for key, value in (variables or {}).items()}
         process = self._processes.start(name, entry, arguments, environment, self.folder / f"{name}.log")
         self._driver.started(process)

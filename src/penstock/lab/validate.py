@@ -22,6 +22,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: str
     problem: str
+    missing: bool = False
+    """Whether it is not there at all."""
 
 
 def validate(
@@ -39,9 +41,9 @@ def validate(
         dlq = _attributes(sqs, names.dlq)
         queue = _attributes(sqs, names.queue)
         if dlq is None:
-            faults.append(Fault(resource=names.dlq, problem="there is no such queue"))
+            faults.append(Fault(resource=names.dlq, problem="there is no such queue", missing=True))
         if queue is None:
-            faults.append(Fault(resource=names.queue, problem="there is no such queue"))
+            faults.append(Fault(resource=names.queue, problem="there is no such queue", missing=True))
         else:
             faults += _queue_faults(names.queue, queue, None if dlq is None else dlq["QueueArn"])
         if tables is not None and one.scenario not in scenarios:
@@ -84,6 +86,6 @@ def _queue_faults(name: str, attributes: dict[str, str], dlq_arn: str | None) ->
 def _table_faults(tables: TablePlace, name: str) -> Iterable[Fault]:
     key = tables.key_of(name)
     if key is None:
-        yield Fault(resource=name, problem="there is no such table")
+        yield Fault(resource=name, problem="there is no such table", missing=True)
     elif key != f"HASH {KEY}":
         yield Fault(resource=name, problem=f"its key must be HASH {KEY} alone, not {key}")

@@ -9,9 +9,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from penstock.cli.failures import INTERRUPTED, USAGE, Failure, show
+from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import check_names, failure_of
 from penstock.cli.lab.place import AWS, Place, place_of
+from penstock.cli.lab.stopping import say_stopped
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span, harmless
 from penstock.cli.terminal.values import counted
@@ -84,8 +85,8 @@ def down(
                 env.unlink(missing_ok=True)
     except Failure as failure:
         return show(failure)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as reason:
+        return say_stopped(reason)
     except Exception as error:  # noqa: BLE001 - the outermost edge
         return show(failure_of(error))
     said = f" {counted(len(removed), 'queue or table', 'queues and tables')} removed." if removed else " Nothing is up."

@@ -58,7 +58,7 @@ def ls(*, out: Annotated[Path, Parameter(metavar="DIR")] = Path("lab")) -> int:
         lines.append([before, sign, Span(f" {last.outcome:<{_LAST - 2}} {ago:>{_AGO}}")])
     screen.write(lines)
     aside = Screen(sys.stderr)
-    said = f"{counted(len(NAMES), 'scenario')}. penstock lab run NAME runs one; make scenarios runs all"
+    said = f"{counted(len(NAMES), 'scenario')}. penstock lab run NAME runs one, and --all runs all"
     total_s = sum(one.duration_ms for one in kept.values()) / 1_000
     aside.write([[], [Span(f"{said} in {whole_duration(total_s)}." if len(kept) == len(NAMES) else f"{said}.")]])
     return 0

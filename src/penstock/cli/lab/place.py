@@ -1,10 +1,10 @@
-"""Which endpoint and which tables a command means: its flags, else QUEUE_URL, else the server that `lab up` started."""
+"""Which endpoint and which tables a command means: its flags, else QUEUE_URL, else what `lab up` wrote or started."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 AWS = "aws"
 NO_TABLES = "none"
+ENV_FILE = Path(".env")
 
 
 class Place(NamedTuple):
@@ -46,27 +47,44 @@ class Place(NamedTuple):
                 tables.close()
 
 
+def variables() -> Mapping[str, str]:
+    """Return the environment. If it names no queue, what `penstock lab up` wrote into this folder is added."""
+    if os.environ.get("QUEUE_URL"):
+        return os.environ
+    from penstock.lab.env_file import read_ours
+
+    set_ = {name: value for name, value in os.environ.items() if value}
+    return read_ours(ENV_FILE) | set_
+
+
+def no_queue(exit_code: int) -> Failure:
+    """Return the failure of a command that needs a queue and has none."""
+    hint = "penstock lab up, or source scripts/set_env.sh"
+    return Failure("No queue: QUEUE_URL is not set.", hint=hint, exit_code=exit_code)
+
+
 def place_of(*, endpoint: str | None, tables: str | None, region: str | None, profile: str | None, data: Path) -> Place:
     """Return the place that is meant; raises `Failure` for a bad flag, and if nothing says where."""
     from penstock.lab.background_server import BackgroundServer
     from penstock.lab.endpoints import REGION, endpoint_of
 
-    if endpoint is None and (queue_url := os.environ.get("QUEUE_URL")):
+    given = os.environ if endpoint is not None else variables()
+    if endpoint is None and (queue_url := given.get("QUEUE_URL")):
         endpoint = endpoint_of(queue_url) or AWS
     if endpoint is None and (running := BackgroundServer(data).running):
         endpoint = running.url
     if endpoint is None:
         raise Failure(
             "Nothing says where the queues are.",
-            why=[f"no --endpoint, no QUEUE_URL, and no server of {data} runs"],
+            why=[f"no --endpoint, no QUEUE_URL, no {ENV_FILE} of penstock lab up, and no server of {data} runs"],
             hint="penstock lab up",
             exit_code=NOT_FOUND,
         )
     return Place(
         endpoint=checked_endpoint(endpoint),
         tables=checked_tables(tables, endpoint, data),
-        region=region or os.environ.get("AWS_REGION") or REGION,
-        profile=profile or os.environ.get("AWS_PROFILE", ""),
+        region=region or given.get("AWS_REGION") or REGION,
+        profile=profile or "",
     )
 
 

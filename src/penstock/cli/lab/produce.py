@@ -9,20 +9,22 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from penstock.cli.failures import USAGE, Failure, show
-from penstock.cli.lab.failures import failure_of
+from penstock.cli.failures import USAGE, show
+from penstock.cli.lab.failures import Sought, failure_of
+from penstock.cli.lab.numbers import Whole
+from penstock.cli.lab.place import no_queue, variables
 from penstock.cli.terminal.screen import Screen
-from penstock.cli.terminal.text import Span
+from penstock.cli.terminal.text import Span, harmless
 from penstock.cli.terminal.values import counted, duration
 
 
 def produce(
     *,
-    n: int = 10,
+    n: Whole = 10,
     rate: Annotated[float, Parameter(show_default=False)] = 0.0,
-    batch_size: int = 10,
-    poison_count: Annotated[int, Parameter(show_default=False)] = 0,
-    poison_every: Annotated[int, Parameter(show_default=False)] = 0,
+    batch_size: Whole = 10,
+    poison_count: Annotated[Whole, Parameter(show_default=False)] = 0,
+    poison_every: Annotated[Whole, Parameter(show_default=False)] = 0,
     queue_url: Annotated[str | None, Parameter(metavar="URL")] = None,
     region: str | None = None,
     profile: Annotated[str | None, Parameter(metavar="NAME")] = None,
@@ -42,7 +44,7 @@ def produce(
     poison_every
         Make every Nth message poison; overrides --poison-count.
     queue_url
-        The queue. Without it, QUEUE_URL.
+        The queue. Without it, QUEUE_URL, or that of the .env that penstock lab up wrote into this folder.
     region
         The region. Without it, AWS_REGION.
     profile
@@ -51,32 +53,34 @@ def produce(
     from penstock.lab.producer import ProducerSettings
     from penstock.lab.producer import produce as send
 
+    given = os.environ if queue_url else variables()
+    url = queue_url or given.get("QUEUE_URL", "")
+    if not url:
+        return show(no_queue(USAGE))
+    region = region or given.get("AWS_REGION", "")
     try:
         began_s = time.monotonic()
         sent = send(
             ProducerSettings(
-                queue_url=_queue_url(queue_url),
+                queue_url=url,
                 n=n,
                 rate=rate,
                 batch_size=batch_size,
                 poison_count=poison_count,
                 poison_every=poison_every,
-                region=region or os.environ.get("AWS_REGION", ""),
-                profile=profile or os.environ.get("AWS_PROFILE", ""),
+                region=region,
+                profile=profile or "",
             )
         )
-    except Failure as failure:
-        return show(failure)
     except Exception as error:  # noqa: BLE001 - the outermost edge
-        return show(failure_of(error))
+        return show(failure_of(error, Sought(url, region, profile)))
     screen = Screen(sys.stderr)
     took = duration(time.monotonic() - began_s)
-    screen.write([[screen.signs.of("done"), Span(f" {counted(sent, 'message')} sent in {took}")]])
+    said = f" {counted(sent, 'message')} sent in {took}"
+    screen.write(
+        [
+            [screen.signs.of("done"), Span(said)],
+            [Span("  "), Span("queue", "dim"), Span(f"  {harmless(url)}")],
+        ]
+    )
     return 0
-
-
-def _queue_url(given: str | None) -> str:
-    url = given or os.environ.get("QUEUE_URL", "")
-    if not url:
-        raise Failure("No queue: QUEUE_URL is not set.", hint="penstock lab produce --queue-url URL", exit_code=USAGE)
-    return url

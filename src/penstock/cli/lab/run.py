@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from penstock.cli.failures import INTERRUPTED, USAGE, Failure, show
+from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import CONDITION_FALSE, check_names, failure_of
+from penstock.cli.lab.numbers import Whole
+from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.live_block import LiveBlock
 from penstock.cli.terminal.screen import Screen
+from penstock.cli.terminal.text import Span
 
 if TYPE_CHECKING:
     from penstock.lab.knobs import Knobs
@@ -35,7 +40,7 @@ def run(  # noqa: PLR0913 - each is a flag
     slow: Switch = False,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
     broken: Switch = False,
-    seed: int = 7,
+    seed: Whole = 7,
     endpoint: Annotated[str | None, Parameter(metavar="URL")] = None,
     store: Annotated[str | None, Parameter(metavar="URL")] = None,
     tables: Annotated[str | None, Parameter(metavar="URL")] = None,
@@ -184,7 +189,12 @@ def run(  # noqa: PLR0913 - each is a flag
             profile=profile,
         )
         command = _Command(settings, out, broken=broken, as_json=json_)
-        code = command.run(scenarios, knobs)
+        try:
+            with stoppable():
+                code = command.run(scenarios, knobs)
+        except KeyboardInterrupt as reason:
+            finished = f"{command.finished} of {len(scenarios)} scenarios had finished."
+            return say_stopped(reason, finished if len(scenarios) > 1 else "")
         if open_ and command.shown is not None:
             import webbrowser
 
@@ -192,8 +202,6 @@ def run(  # noqa: PLR0913 - each is a flag
         return code
     except Failure as failed:
         return show(failed)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the outermost edge: what is no bug has a name there
         return show(failure_of(error))
 
@@ -206,9 +214,13 @@ class _Command:
 
         self.shown: Path | None = None
         """The page to open."""
+        self.finished = 0
+        """How many scenarios have run to their end."""
         self._settings = settings
         self._archive = Archive(out)
         self._broken = broken
+        self._naming = False
+        """Whether the live lines say which scenario runs."""
         self._as_json = as_json
         self._page = Screen(sys.stdout)
         self._aside = Screen(sys.stderr)
@@ -216,11 +228,14 @@ class _Command:
 
     def run(self, scenarios: Sequence[Scenario], knobs: Mapping[str, Knobs]) -> int:
         """Run the scenarios, and return the exit code."""
+        from penstock.lab.endpoints import session_of
         from penstock.lab.laboratory import Laboratory
 
         began_s = time.monotonic()
+        if self._settings.profile:
+            session_of(self._settings.profile)
         try:
-            with Laboratory(self._settings, tick=self._tick) as laboratory:
+            with _writable(self._archive.folder), Laboratory(self._settings, tick=self._tick) as laboratory:
                 if len(scenarios) == 1 and not self._as_json:
                     return self._run_one(laboratory, scenarios[0], knobs[scenarios[0].name])
                 return self._run_many(laboratory, scenarios, knobs, began_s)
@@ -254,16 +269,18 @@ class _Command:
         names = {
             one.name: base_name(one.name, self._settings.seed, turned_knobs(one, knobs[one.name])) for one in scenarios
         }
+        self._naming = True
         results: list[Run] = []
+        documents: list[dict[str, Any]] = []
         for place, scenario in enumerate(scenarios, 1):
             result, took_s = self._play(laboratory, scenario, knobs[scenario.name])
             report = self._archive.keep(result, coming={one.name: names[one.name] for one in scenarios[place:]})
             results.append(result)
+            documents.append(_document(run_json(result), report))
             if not self._as_json:
                 summary.row(result, took_s, str(report))
         self.shown = self._archive.folder / "index.html"
         if self._as_json:
-            documents = [run_json(result) for result in results]
             shown: object = documents[0] if len(documents) == 1 else documents
             sys.stdout.write(json.dumps(shown, indent=2 if self._page.terminal else None, ensure_ascii=False) + "\n")
         else:
@@ -274,18 +291,47 @@ class _Command:
         from penstock.cli.lab.progress import VariantBars
 
         expected = knobs.values.get("count")
+        self._running = scenario.name
         self._bars = VariantBars(self._aside.signs, expected if isinstance(expected, int) else None)
         began_s = time.monotonic()
         try:
             result = laboratory.run(scenario, knobs, variants=("broken",) if self._broken else ("protected", "broken"))
         finally:
             self._live.close()
+        self.finished += 1
         return result, time.monotonic() - began_s
 
     def _tick(self, progress: Progress) -> None:
         self._bars.note(progress)
         if self._live.due:
-            self._live.show([[], *self._bars.lines()])
+            name = [[Span("  "), Span(self._running, "bold")]] if self._naming else []
+            self._live.show([[], *name, *self._bars.lines()])
+
+
+def _document(document: dict[str, Any], report: Path) -> dict[str, Any]:
+    """Add to what is printed of a run where its files are."""
+    for name, variant in document["variants"].items():
+        variant["history"] = str(report.with_name(f"{report.stem}.{name}.jsonl"))
+    return document | {"report": str(report)}
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Make a folder for the length of the block, and keep it if anything is in it; raises `Failure`."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = [error.strerror or str(error)]
+        raise Failure(f"Reports cannot be written to {folder}.", why=why, hint="--out DIR", exit_code=USAGE) from None
+    try:
+        yield
+    finally:
+        for one in made:
+            with contextlib.suppress(OSError):
+                one.rmdir()
 
 
 def _chosen(names: Sequence[str], *, everything: bool, fast: bool, slow: bool) -> list[Scenario]:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Self
 
 from cyclopts import Parameter
 
-from penstock.cli.failures import INTERRUPTED, USAGE, Failure, show
+from penstock.cli.failures import USAGE, Failure, show
 from penstock.cli.lab.failures import check_names, failure_of
+from penstock.cli.lab.numbers import Whole
 from penstock.cli.lab.place import AWS, Place, checked_endpoint, checked_tables
+from penstock.cli.lab.stopping import say_stopped, stoppable
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span, harmless
 from penstock.cli.terminal.values import counted
 
 PORT, PORT_MAX = 9324, 65_535
 _HOST = "127.0.0.1"
+_REUSE_S, _REUSE_MARGIN_S = 60, 5
+"""How long SQS refuses the name of a deleted queue, and how much later we give up."""
+_PAUSE_S = 0.5
 
 
 def up(
     *names: Annotated[str, Parameter(metavar="NAME")],
     endpoint: Annotated[str | None, Parameter(metavar="URL")] = None,
     tables: Annotated[str | None, Parameter(metavar="URL")] = None,
-    port: Annotated[int, Parameter(metavar="N")] = PORT,
+    port: Annotated[Whole, Parameter(metavar="N")] = PORT,
     region: str = "us-west-1",
     project: str = "sqs-demo",
     profile: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "",
@@ -63,15 +69,16 @@ def up(
         given = _endpoint(endpoint, port)
         where = checked_tables(tables, given or "", data)
         env_file.check(env)
-        with _Server(given, port, region, data) as server:
+        with stoppable(), _Server(given, port, region, data) as server:
             place = Place(endpoint=server.url, tables=where, region=region, profile=profile)
             with place.clients() as (sqs, table_place):
-                provided = provision(sqs, table_place, wanted(names), project=project)
+                wait = _NamesAreFree(screen)
+                provided = provision(sqs, table_place, wanted(names), project=project, wait=wait)
             env_file.write(env, environment_of(provided[0]))
     except Failure as failure:
         return show(failure)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as reason:
+        return say_stopped(reason)
     except Exception as error:  # noqa: BLE001 - the outermost edge
         return show(failure_of(error))
     scenarios = len({one.scenario for one in provided})
@@ -82,7 +89,7 @@ def up(
             [Span("  "), Span("server", "dim"), Span(f"  {harmless(server.said)}")],
             [Span("  "), Span("tables", "dim"), Span(f"  {harmless(where)}")],
             [Span("  "), Span("file", "dim"), Span(f"    {harmless(str(env))}  about {provided[0].scenario}")],
-            [Span("  "), Span("try", "dim"), Span("     scripts/run_producer.sh --n 25 --rate 5")],
+            [Span("  "), Span("try", "dim"), Span("     penstock lab produce --n 25 --rate 5")],
         ]
     )
     return 0
@@ -94,6 +101,25 @@ def _endpoint(given: str | None, port: int) -> str | None:
     if not 0 <= port <= PORT_MAX:
         raise Failure(f"--port must be 0 to {PORT_MAX}, not {port}.", exit_code=USAGE)
     return None if given is None else checked_endpoint(given)
+
+
+class _NamesAreFree:
+    """Waits until SQS takes the names of deleted queues again, and says so once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._until_s: float | None = None
+
+    def __call__(self) -> bool:
+        """Wait a little; False if it has been long enough."""
+        if self._until_s is None:
+            said = f"Waiting for up to {_REUSE_S} s: queues of these names were deleted less than {_REUSE_S} s ago."
+            self._screen.write([[Span(said)]])
+            self._until_s = time.monotonic() + _REUSE_S + _REUSE_MARGIN_S
+        if time.monotonic() >= self._until_s:
+            return False
+        time.sleep(_PAUSE_S)
+        return True
 
 
 class _Server:
