@@ -142,11 +142,21 @@ def test_the_same_seed_gives_the_same_decisions_and_faults(
         assert one.checks == other.checks
 
 
+def fates(history: History) -> dict[str, list[tuple[object, ...]]]:
+    """Return what happened to each message, in order."""
+    made: dict[str, list[tuple[object, ...]]] = {}
+    for event in history.events:
+        if event.message is not None:
+            made.setdefault(event.message, []).append((event.f, event.type, event.count, event.step, event.fault))
+    return made
+
+
 @pytest.mark.slow
-def test_the_store_decides_nothing(runs: dict[str, Run], postgres_laboratory: Laboratory) -> None:
-    for name in ("duplicates", "side-effects"):
-        other = run_of(postgres_laboratory, name)
-        assert decisions(runs[name].protected.history) == decisions(other.protected.history)
+@pytest.mark.parametrize("name", ["duplicates", "side-effects"])
+def test_the_store_decides_nothing(runs: dict[str, Run], postgres_laboratory: Laboratory, name: str) -> None:
+    """Of messages that come back at one instant, PostgreSQL may give another one first than SQLite."""
+    other = run_of(postgres_laboratory, name)
+    assert fates(runs[name].protected.history) == fates(other.protected.history)
 
 
 @pytest.mark.slow
