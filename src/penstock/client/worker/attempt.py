@@ -71,7 +71,7 @@ class Attempt:
         self.times_out_at = math.inf
         """When the server ends it, at the earliest; it is stopped here at `deadline`, a little sooner."""
         self.times_out = False
-        """Whether its time is up before its lease would end, so that the end of the lease is no silence."""
+        """Whether the timeout, and not silence, may be what ends its lease."""
         self.stop: Stop | None = None
         """Why it is to stop, once it is."""
         self.runner: asyncio.Task[Any] | None = None
@@ -86,20 +86,20 @@ class Attempt:
     def extend(self, sent_at: float, lease_ms: int | None = None) -> None:
         """Note that the server extended the lease, at the earliest when the request was sent."""
         lease_s = self.lease_s if lease_ms is None else lease_ms / 1_000
-        self.lease_until = sent_at + lease_s - min(lease_s / 10, MARGIN_S_MAX)
-        # No lease lasts longer than the timeout, and the server extended it after the request was sent, by now.
+        # The server's lease ends no sooner than this.
+        until = min(sent_at + lease_s, self.times_out_at)
+        # The server extended it by now at the latest: only then may the timeout have cut it short.
         self.times_out = time.monotonic() + lease_s >= self.times_out_at
-        if self.times_out:
-            # It needs no margin: the deadline is sooner. With one, each timeout would look like a lost lease.
-            self.lease_until = self.times_out_at
+        # It needs no margin where it outlasts the deadline. With one, each timeout would look like a lost lease.
+        self.lease_until = until if until >= self.deadline else until - min(lease_s / 10, MARGIN_S_MAX)
         self.beat_at = sent_at + lease_s / 3
 
     def begin(self, sent_at: float) -> None:
         """Note that the attempt was accepted by a request that was sent then."""
         timeout_s = self.offer.timeout_ms / 1_000
         self.times_out_at = sent_at + timeout_s
-        self.extend(sent_at)
         self.deadline = sent_at + (timeout_s - TIMEOUT_MARGIN_S if timeout_s > 1 else timeout_s * 0.9)
+        self.extend(sent_at)
 
     @property
     def context(self) -> Context:

@@ -243,7 +243,7 @@ class Host:
                 attempt.interrupt(Stop.LEASE_OVER)
                 if attempt.runner is None and attempt.started:
                     self._over(attempt, "no heartbeat was answered in time")
-            elif now >= attempt.deadline and attempt.runner is not None:
+            elif now >= min(attempt.deadline, attempt.lease_until) and attempt.runner is not None:
                 attempt.interrupt(Stop.TIMEOUT)
 
     def stuck(self) -> Attempt | None:

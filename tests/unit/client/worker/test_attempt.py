@@ -50,17 +50,30 @@ def test_what_has_no_longer_lease_than_timeout_ends_by_its_timeout(timeout_ms: i
     assert attempt.times_out
 
 
-@pytest.mark.parametrize("answered_after_s", [0.0, 0.3])
-def test_a_heartbeat_that_is_answered_slowly_does_not_bring_the_end_of_the_lease_forward(
-    now: list[float], answered_after_s: float
+@pytest.mark.parametrize(("answered_after_s", "until"), [(0.0, NOW + 3), (0.03, NOW + 2.97), (0.3, NOW + 2.58)])
+def test_a_lease_is_held_until_the_timeout_only_if_it_is_sure_to_last(
+    now: list[float], answered_after_s: float, until: float
 ) -> None:
     attempt = begun(lease_ms=2_000, timeout_ms=3_000)
     assert (attempt.lease_until, attempt.times_out) == (NOW + 1.8, False)
     # It was extended at NOW + 1.5 + answered_after_s, until its time is up.
     now[0] = NOW + 1.5 + answered_after_s
     attempt.extend(NOW + 1.5, 1_500 - round(1_000 * answered_after_s))
-    assert attempt.deadline < attempt.lease_until
-    assert (attempt.lease_until, attempt.times_out) == (NOW + 3, True)
+    assert attempt.lease_until == pytest.approx(until)
+    assert attempt.times_out
+
+
+@pytest.mark.parametrize(("lease_ms", "sent_s", "handled_s"), [(10_000, 0, 12), (10_000, 5, 15.5), (2_000, 12.5, 13)])
+def test_no_answer_makes_a_lease_last_longer_than_it_is_sure_to(
+    now: list[float], lease_ms: int, sent_s: float, handled_s: float
+) -> None:
+    """A process that was stopped for a while must not go on with what another worker may have by then."""
+    attempt = begun(lease_ms=lease_ms, timeout_ms=15_000)
+    now[0] = NOW + handled_s
+    attempt.extend(NOW + sent_s, lease_ms)
+    assert attempt.lease_until <= NOW + sent_s + lease_ms / 1_000
+    assert attempt.times_out
+    assert attempt.leased == (handled_s < sent_s + lease_ms / 1_000 * 0.9)
 
 
 def test_a_lease_that_is_shorter_than_the_timeout_ends_a_little_sooner_than_on_the_server(now: list[float]) -> None:
