@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import pytest
 
 from penstock import Context, Penstock, Retry, Worker, current, errors
+from penstock.client.requests import NewJob
 from penstock.client.worker import notices
 from penstock.client.worker.events import FLUSH_COUNT
 from penstock.client.worker.notices import Notice
@@ -135,9 +136,12 @@ async def test_a_worker_fences_itself_while_a_change_of_credit_hangs(
     async with working_as(linked, {name: 1}) as notes:
         await notes.wait_for(notices.Ready)
         link.hold(CREDIT)
+        enqueued = 0
         while not link.holding:
-            await asyncio.gather(*(quick.enqueue() for _ in range(50)))
-            await until(lambda: len(notes.of(notices.Done)) % 50 == 0 or link.holding)
+            # Together, so that the worker and not this test decides how fast they are done.
+            await direct.jobs.enqueue_many([NewJob(queue=name, task=f"{name}-quick", payload={})] * 200)
+            enqueued += 200
+            await until(lambda: len(notes.of(notices.Done)) == enqueued)  # noqa: B023 - it is awaited here
         # Its lease alone is short: those before it must not end, however slow the machine is.
         await direct.queues.change(name, lease_ms=3_000)
         await long.enqueue()

@@ -20,6 +20,8 @@ from tests.tasks.worker_processes import wait_until_gone
 LEASE_MS = 60_000
 RENEWED_LEASE_MS = 6_000
 TIMEOUT_MS = 1_000
+PROCESS_TIMEOUT_MS = 3_000
+"""In which a process has to start, too."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -56,7 +58,7 @@ def test_code_that_hangs_in_c_is_ended_at_its_timeout_in_a_process(
 ) -> None:
     client.sync.queues.put(name, lease_ms=LEASE_MS)
     with WorkerProcess(served.url, folder, name) as worker:
-        [job] = enqueue(client, name, "hang_in_process", [{}], timeout_ms=TIMEOUT_MS)
+        [job] = enqueue(client, name, "hang_in_process", [{}], timeout_ms=PROCESS_TIMEOUT_MS)
         drain(client, name, 1)
         for start in read_ledger(folder, "start")[:2]:
             assert start["pid"] != worker.pid
