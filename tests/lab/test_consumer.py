@@ -188,7 +188,7 @@ def test_a_business_key_is_used_without_a_table_too(sqlite_laboratory: Laborator
 
     seen = play(sqlite_laboratory, do)
     assert [call.message for call in seen.ledger or ()] == ["m0", "m2"]
-    assert [event.what for event in seen.of("effect", "fail")] == ["refused: key is taken"]
+    assert [event.what for event in seen.of("effect", "fail")] == ["left out: key seen by this process"]
     assert len(seen.of("delete", "ok")) == 3
 
 

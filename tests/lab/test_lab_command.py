@@ -247,6 +247,18 @@ def test_reports_of_one_command_link_to_each_other(
     assert 'href="happy-7-count-2.html"' in (Path("out") / "crash-7-count-2.html").read_text(encoding="utf-8")
 
 
+def test_broken_variants_of_several_scenarios_are_no_failures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(monkeypatch, "lab", "run", "happy", "crash", "--broken", "--out", "out") == 4
+    written = capsys.readouterr()
+    assert [line.split("\t")[:2] for line in written.out.splitlines()[1:]] == [["happy", "breaks"], ["crash", "breaks"]]
+    assert written.err.splitlines()[1].startswith("2 break as they must. ")
+    assert "✕" not in written.err
+    assert "  report  out/crash-7-broken.html" in written.err
+    assert 'href="crash-7-broken.html"' in (Path("out") / "happy-7-broken.html").read_text(encoding="utf-8")
+
+
 def test_the_broken_variant_alone_exits_with_4(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -439,7 +451,7 @@ def test_validate_lists_what_is_wrong(
     assert "sqs-demo-happy-queue\tthere is no such queue\n" in written.out
     assert written.err.splitlines() == [
         "error: Nothing is there.",
-        f"  why  none of 2 queues and tables is in us-west-1 at {server.url}",
+        f"  why  none of the 2 queues and tables is in us-west-1 at {server.url}",
         "  try  penstock lab up, or make infra-up",
     ]
     sqs.create_queue(QueueName="sqs-demo-happy-dlq")

@@ -95,7 +95,7 @@ lab = cyclopts.App(
 )
 _CONSUME = """Consume a queue until you stop it with Ctrl+C or SIGTERM.
 
-Environment variables say which queue, and how it fails. docs/lab explains each and has its default.
+Environment variables say which queue, and how it fails. docs/lab explains each one and gives its default.
 
 The queue: QUEUE_URL (required), AWS_REGION, WAIT_TIME_SECONDS, MAX_MESSAGES, MESSAGE_LIMIT, IDLE_TIMEOUT_SECONDS.
 
@@ -106,8 +106,9 @@ The work: SIDE_EFFECT_DELAY_SECONDS, SIDE_EFFECT_LOG_PATH, SIDE_EFFECT_LOG_FIELD
 STALE_AFTER_SECONDS, RETRY_BASE_SECONDS, RETRY_MAX_SECONDS, RETRY_JITTER, VERSIONING_ENABLED, VERSION_KEY, ENTITY_KEY,
 VERSION_STATE_PATH, VERSION_LOG_PATH, VERSION_SEEN_LOG_PATH.
 
-Failures: CRASH_RATE, CRASH_AFTER_RECEIVE, CRASH_AFTER_SIDE_EFFECT, CRASH_AT_STEPS (as 1,2,4: before which step the
-first, second and third receive crash), FAIL_RECEIVES, REJECT_PAYLOAD_MARKER, FLAWS. A crash exits with 3.
+Failures: CRASH_RATE, CRASH_AFTER_RECEIVE, CRASH_AFTER_SIDE_EFFECT, FAIL_RECEIVES, REJECT_PAYLOAD_MARKER, FLAWS,
+CRASH_AT_STEPS (1,2,4: the first receive of a message crashes before step 1, the second before step 2, the third before
+step 4). A crash exits with 3.
 
 LOG_LEVEL is DEBUG, INFO, WARNING or ERROR.
 """
@@ -115,7 +116,7 @@ _LAB_USAGE = {
     "report": "penstock lab report [NAME] [OPTIONS]",
     **{name: f"penstock lab {name} [NAMES...] [OPTIONS]" for name in ("run", "up", "validate", "down")},
 }
-"""How commands are called whose arguments may be left out: cyclopts does not name those."""
+"""Usage lines of commands with optional arguments, which cyclopts leaves out."""
 for _name, _help, _cells, _example in (
     ("ls", "List the scenarios, and what became of each last.", 11, "penstock lab ls"),
     ("run", "Run scenarios, each in its protected and its broken variant.", 28, "penstock lab run duplicates --open"),

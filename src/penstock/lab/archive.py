@@ -23,12 +23,12 @@ _RUNS = "runs.json"
 _KNOBS_MAX = 100
 
 
-def base_name(scenario: str, seed: int, turned: Mapping[str, str]) -> str:
+def base_name(scenario: str, seed: int, turned: Mapping[str, str], *, broken_alone: bool) -> str:
     """Return what the files of a run are called: runs with other knobs do not replace each other."""
     knobs = "".join(f"-{name.lower().replace('_', '-')}-{value}" for name, value in turned.items())
     if len(knobs) > _KNOBS_MAX:
         knobs = f"-{sha256(knobs.encode()).hexdigest()[:12]}"
-    return f"{scenario}-{seed}{knobs}"
+    return f"{scenario}-{seed}{knobs}{'-broken' if broken_alone else ''}"
 
 
 class ArchiveBroken(ValueError):
@@ -48,9 +48,8 @@ class Archive:
         The index has no broken variant that ran alone.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        base = base_name(run.scenario, run.seed, {knob.name: knob.protected for knob in run.knobs if knob.turned})
-        if run.broken_alone:
-            base += "-broken"
+        turned = {knob.name: knob.protected for knob in run.knobs if knob.turned}
+        base = base_name(run.scenario, run.seed, turned, broken_alone=run.broken_alone)
         kept = {}
         for variant in run.variants:
             name = f"{base}.{variant.name}.jsonl"

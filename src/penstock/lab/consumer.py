@@ -20,6 +20,7 @@ from penstock.client.sqs.session import Session
 from penstock.client.sqs.settling import Unsettled
 from penstock.client.sqs.work import Work
 from penstock.client.tasks.retries import RetryAfter
+from penstock.lab.checkers.evidence import number
 from penstock.lab.consumer_settings import ConsumerSettings, QueueUrlMissing
 from penstock.lab.endpoints import sqs_of
 from penstock.lab.handling import Handling, Received, SeenIds, log, received_of
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.lab.pace import Pace
 
 AT_ONCE = 143
-"""The exit code of a consumer that SIGTERM ends in the middle of its work."""
+"""The exit code of a consumer that ends in the middle of its work, for a second signal or by a flaw."""
 RECEIVE_MAX = 10
 """How many messages SQS gives in one receive at most."""
 
@@ -137,6 +138,7 @@ class Consumer:
             with signals_wake(self.loop):
                 await self._poll(Receiver(session, fifo=self.marks_receives), work)
         finally:
+            self.loop = None
             await session.close()
 
     async def _poll(self, receiver: Receiver, work: Work) -> None:
@@ -165,7 +167,7 @@ class Consumer:
         settings, held = self.settings, work.hold(deliveries)
         if self.stopping:
             # They came after the signal, so others may have them, and at once.
-            log.info("%d messages came while stopping, and are released", len(held))
+            log.info("%s received while stopping; released", number(len(held), "message"))
             await work.release(held, "received while stopping")
             return
         if settings.has("delete-on-receive"):

@@ -26,7 +26,7 @@ DRAIN_S_MAX = 5.0
 DRAIN_PAUSE_S = 0.2
 PURGE_S = 60.0
 """How long a purge takes on AWS, at most."""
-NAMES_MAX = 1_000
+NAMES_MAX = 20
 """How many names are tried where SQS refuses the usual one."""
 _HIDDEN = ["ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"]
 
@@ -205,13 +205,13 @@ class Environment:
                 continue  # It is another run's.
             try:
                 url = str(self.sqs.create_queue(QueueName=one, Attributes=attributes)["QueueUrl"])
-            except KeyboardInterrupt:
-                # The server may have it all the same.
-                self._undo.callback(self._delete_named, one)
-                raise
             except self.sqs.exceptions.ClientError as error:
                 if not was_deleted_recently(error):
                     raise
+            except BaseException:
+                # Stopped, or without an answer: the server may have it all the same.
+                self._undo.callback(self._delete_named, one)
+                raise
             else:
                 self._undo.callback(self._delete_queue, url)
                 return url

@@ -189,13 +189,14 @@ class Handling:
         table = self.tables.side_effects
         conditional = not self.settings.has("unconditional-write")
         key = self.key(message)
-        by_key = table is None and bool(self.settings.business_idempotency_field)
-        taken = (
-            key in self.keys_called if by_key else table is not None and not table.write(key, conditional=conditional)
-        )
-        if taken:
+        if table is not None and not table.write(key, conditional=conditional):
             self.observer.record("fail", "effect", **message.facts, what="refused: key is taken")
             log.info("message %s has its effect already", message.id)
+            return
+        by_key = table is None and self.settings.business_idempotency_field
+        if by_key and key in self.keys_called:
+            self.observer.record("fail", "effect", **message.facts, what="left out: key seen by this process")
+            log.info("message %s is about something that was called for already, and is left out", message.id)
             return
         self.make_call(message)
         if by_key:

@@ -143,7 +143,7 @@ class Laboratory:
         """Where it runs, for people."""
         if self._server is not None:
             return "this server"
-        return f"AWS, {self.settings.region}" if self.endpoint is None else self.endpoint
+        return f"AWS, {self.settings.region}" if self.endpoint is None else without_password(self.endpoint)
 
     @property
     def backend(self) -> str:
@@ -331,9 +331,9 @@ def command_of(scenario: Scenario, knobs: Knobs, settings: LabSettings, variants
         if knobs.values[knob.name] != knob.default:
             words += knob.words(knobs.values[knob.name])
     for flag, value, default in (
-        ("--endpoint", settings.endpoint, None),
+        ("--endpoint", settings.endpoint and without_password(settings.endpoint), None),
         ("--store", settings.store and without_password(settings.store), None),
-        ("--tables", settings.tables, None),
+        ("--tables", settings.tables and without_password(settings.tables), None),
         ("--region", settings.region, REGION),
         ("--project", settings.project, PROJECT),
         ("--profile", settings.profile, ""),

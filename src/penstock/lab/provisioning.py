@@ -125,13 +125,18 @@ def _queue(
     try:
         url = str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
     except sqs.exceptions.QueueDoesNotExist:
-        url = _made(sqs, name, attributes, wait)
-        undo.callback(sqs.delete_queue, QueueUrl=url)
-        return url
+        # Also if the answer never comes: the server may have it all the same.
+        undo.callback(_delete_named, sqs, name)
+        return _made(sqs, name, attributes, wait)
     changeable = {key: value for key, value in attributes.items() if key != "FifoQueue"}
     if changeable:
         sqs.set_queue_attributes(QueueUrl=url, Attributes=changeable)
     return url
+
+
+def _delete_named(sqs: Any, name: str) -> None:  # noqa: ANN401 - as above
+    with contextlib.suppress(sqs.exceptions.QueueDoesNotExist):
+        sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=name)["QueueUrl"])
 
 
 def _made(sqs: Any, name: str, attributes: dict[str, str], wait: Callable[[], bool]) -> str:  # noqa: ANN401 - as above

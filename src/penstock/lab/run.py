@@ -30,8 +30,8 @@ Picture = Literal[
     "tenant-waits",
     "retry-rate",
 ]
-Outcome = Literal["holds", "fails", "unknown", "not observed", "breaks, as it must"]
-"""The last one is of a broken variant that runs alone."""
+Outcome = Literal["holds", "fails", "unknown", "not observed", "breaks"]
+"""The last one is of a broken variant that runs alone, and breaks as it must."""
 
 PICTURES: dict[str, Picture] = {
     "happy": "lanes",
@@ -108,7 +108,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     story: str
     """What happened, in a sentence or two."""
     protected: Variant
-    """The only variant, where one ran alone: then this may be the broken one."""
+    """The protected variant, or the broken one if it ran alone."""
     broken: Variant | None = None
     breaks: str
     """The check that the broken variant must fail, by its name."""
@@ -160,7 +160,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """What happened: the story, where the run went that way, and otherwise why it did not."""
         if self.not_observed is not None:
             return f"Not observed here. {self.not_observed}"
-        if self.outcome == "holds" or self.broken_alone:
+        if self.outcome in {"holds", "breaks"}:
             return self.story
         verdict = "failed" if self.protected.verdict == "failed" else "unknown"
         check = next((check for check in self.protected.checks if check.verdict == verdict), None)
@@ -172,8 +172,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> Outcome:
         """What the run says about the rule. A broken variant that does not break is a failure: nothing noticed it."""
-        if self.broken_alone and self.not_observed is None:
-            return "breaks, as it must" if self.broke_as_it_must else "fails"
+        if self.broken_alone:
+            if self.broke_as_it_must:
+                return "breaks"
+            return "fails" if self.not_observed is None else "not observed"
         if self.protected.verdict == "failed":
             return "fails"
         if self.not_observed is not None:

@@ -150,4 +150,13 @@ def test_a_run_holds_only_if_the_protected_one_does_and_the_broken_one_breaks() 
     assert outcome(run, broken=None) == "holds"
     assert outcome(run, protected=msgspec.structs.replace(run.protected, checks=())) == "unknown"
     assert outcome(run, not_observed="This endpoint cannot show it.") == "not observed"
-    assert outcome(run, protected=broken, not_observed="This endpoint cannot show it.") == "fails"
+    failing = msgspec.structs.replace(broken, name="protected")
+    assert outcome(run, protected=failing, not_observed="This endpoint cannot show it.") == "fails"
+
+
+def test_a_broken_variant_alone_breaks_or_fails_to() -> None:
+    run = run_of("duplicates")
+    assert outcome(run, protected=run.broken, broken=None) == "breaks"
+    unbroken = msgspec.structs.replace(run.protected, name="broken")
+    assert outcome(run, protected=unbroken, broken=None) == "fails"
+    assert outcome(run, protected=unbroken, broken=None, not_observed="It cannot show it.") == "not observed"

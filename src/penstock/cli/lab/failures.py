@@ -111,5 +111,5 @@ def _boto_failure(error: Exception, queue: Sought | None) -> Failure | None:
         return None
     if was_deleted_recently(error):
         what = "A queue of this name was deleted less than 60 s ago."
-        return Failure(what, why=why, hint="the same again in a minute, or penstock serve --name-reuse-delay 0")
+        return Failure(what, why=why, hint="run it again in a minute, or penstock serve --name-reuse-delay 0")
     return Failure("The endpoint refused a call.", why=why)

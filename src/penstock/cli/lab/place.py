@@ -53,8 +53,8 @@ def variables() -> Mapping[str, str]:
         return os.environ
     from penstock.lab.env_file import read_ours
 
-    set_ = {name: value for name, value in os.environ.items() if value}
-    return read_ours(ENV_FILE) | set_
+    # A variable that is set to nothing switches off what the file has: MESSAGE_SIDE_EFFECTS_TABLE= for no table.
+    return read_ours(ENV_FILE) | {name: value for name, value in os.environ.items() if name != "QUEUE_URL"}
 
 
 def no_queue(exit_code: int) -> Failure:

@@ -202,6 +202,8 @@ def run(  # noqa: PLR0913 - each is a flag
         return code
     except Failure as failed:
         return show(failed)
+    except KeyboardInterrupt as reason:
+        return say_stopped(reason)
     except Exception as error:  # noqa: BLE001 - the outermost edge: what is no bug has a name there
         return show(failure_of(error))
 
@@ -267,11 +269,15 @@ class _Command:
         if not self._as_json:
             summary.head(laboratory.place, laboratory.backend, self._settings.seed)
         names = {
-            one.name: base_name(one.name, self._settings.seed, turned_knobs(one, knobs[one.name])) for one in scenarios
+            one.name: base_name(
+                one.name, self._settings.seed, turned_knobs(one, knobs[one.name]), broken_alone=self._broken
+            )
+            for one in scenarios
         }
         self._naming = True
         results: list[Run] = []
         documents: list[dict[str, Any]] = []
+        report = self._archive.folder
         for place, scenario in enumerate(scenarios, 1):
             result, took_s = self._play(laboratory, scenario, knobs[scenario.name])
             report = self._archive.keep(result, coming={one.name: names[one.name] for one in scenarios[place:]})
@@ -279,7 +285,8 @@ class _Command:
             documents.append(_document(run_json(result), report))
             if not self._as_json:
                 summary.row(result, took_s, str(report))
-        self.shown = self._archive.folder / "index.html"
+        # The index has no broken variants that ran alone.
+        self.shown = report if self._broken else self._archive.folder / "index.html"
         if self._as_json:
             shown: object = documents[0] if len(documents) == 1 else documents
             sys.stdout.write(json.dumps(shown, indent=2 if self._page.terminal else None, ensure_ascii=False) + "\n")

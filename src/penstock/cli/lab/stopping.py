@@ -12,11 +12,11 @@ from penstock.cli.failures import INTERRUPTED, Terminated
 from penstock.cli.terminal.screen import Screen
 from penstock.cli.terminal.text import Span
 
-_HEEDED = (signal.SIGTERM, signal.SIGHUP)
+_HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(Terminated):
-    """One of these signals came."""
+    """One of these signals came: SIGINT, SIGTERM or SIGHUP."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,14 +25,14 @@ class Stopped(Terminated):
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` at the first SIGTERM or SIGHUP; those that follow must not interrupt the clean-up.
+    """Raise `Stopped` at the first of the signals; those that follow must not interrupt the clean-up.
 
-    A signal that is ignored stays ignored, as under `nohup`.
+    Only a second Ctrl+C does. A signal that is ignored stays ignored, as under `nohup`.
     """
 
     def heed(number: int, _frame: FrameType | None) -> None:
         for one in before:
-            signal.signal(one, signal.SIG_IGN)
+            signal.signal(one, signal.default_int_handler if one is signal.SIGINT else signal.SIG_IGN)
         raise Stopped(number)
 
     before = {one: handler for one in _HEEDED if (handler := signal.getsignal(one)) is not signal.SIG_IGN}

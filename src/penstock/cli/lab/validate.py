@@ -81,7 +81,7 @@ def validate(
     all_of_them = 2 * len(resources) + (0 if place.tables == NO_TABLES else 2 * len(chosen))
     if sum(fault.missing for fault in faults) == all_of_them:
         at = where(place.region, None if place.endpoint == AWS else place.endpoint)
-        why = [f"none of {counted(all_of_them, 'queue or table', 'queues and tables')} is {at}"]
+        why = [f"none of the {counted(all_of_them, 'queue or table', 'queues and tables')} is {at}"]
         show(Failure("Nothing is there.", why=why, hint=hint))
         _list(faults)
     else:

@@ -93,7 +93,7 @@ def failing_check(run: Run) -> Check | None:
 
 def _conclusion(run: Run) -> tuple[bool, str]:
     match run.outcome:
-        case "breaks, as it must":
+        case "breaks":
             return False, "The broken variant breaks, as it must."
         case "holds":
             return True, "Both variants behave as they must." if run.broken else "The protected variant holds."

@@ -206,16 +206,19 @@ class Heartbeats:
 
     def _finish(self, beat: Beat, answer: dict[str, Any] | Exception) -> None:
         with self._changed:
-            if isinstance(answer, Exception):
-                self._failed(beat, answer)
-            else:
-                self._failing = False
-                refused = {entry["Id"]: entry for entry in answer.get("Failed", [])}
-                for place, (delivery, receipt) in enumerate(beat.deliveries):
-                    if delivery in self._held:
-                        self._note(beat, place, delivery, receipt, refused.get(str(place)))
-            self._beat = None
-        beat.over.set_result(None)
+            try:
+                if isinstance(answer, Exception):
+                    self._failed(beat, answer)
+                else:
+                    self._failing = False
+                    refused = {entry["Id"]: entry for entry in answer.get("Failed", [])}
+                    for place, (delivery, receipt) in enumerate(beat.deliveries):
+                        if delivery in self._held:
+                            self._note(beat, place, delivery, receipt, refused.get(str(place)))
+            finally:
+                # What hears of it may raise: nobody is to wait for a beat that is over.
+                self._beat = None
+                beat.over.set_result(None)
 
     def _note(self, beat: Beat, place: int, delivery: Delivery, receipt: str, refused: dict[str, Any] | None) -> None:
         if refused is None:

@@ -12,7 +12,7 @@ from penstock.lab.report.pictures.lanes import KEYS
 from penstock.lab.report.scene import scenes
 from penstock.lab.report.style import BRAND, document
 from penstock.lab.report.svg import Shape, thumb_svg
-from penstock.lab.report.wording import LOOKS, code_in, instant, took
+from penstock.lab.report.wording import LOOKS, OUTCOMES, code_in, instant, took
 from penstock.lab.run import PICTURES, Outcome
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.lab.run import Run
 
-_RANKS: dict[Outcome, int] = {"fails": 0, "breaks, as it must": 0, "unknown": 1, "not observed": 2, "holds": 3}
+_RANKS: dict[Outcome, int] = {"fails": 0, "breaks": 1, "unknown": 2, "not observed": 3, "holds": 4}
 _KEYS = ("send", "lease", "effect", "refused", "crash", "again", "delete", "dead")
 
 
@@ -107,7 +107,7 @@ def _figures(summaries: Sequence[RunSummary]) -> str:
     total_ms = sum(one.duration_ms for one in summaries)
     cells = []
     failing = f'<span class="hot dead">{counts["fails"]}</span>' if counts["fails"] else "0"
-    cells.append(_figure('<span class="state lost">Fails</span>', failing, "a rule or its check did not hold"))
+    cells.append(_figure('<span class="state lost">Fails</span>', failing, "protected broke, or broken held"))
     if counts["unknown"]:
         cells.append(
             _figure('<span class="state unknown">Unknown</span>', f"{counts['unknown']}", "evidence is missing")
@@ -132,7 +132,7 @@ def _figure(name: str, value: str, sub: str) -> str:
 
 
 def _row(summary: RunSummary) -> str:
-    words = "not observed here" if summary.outcome == "not observed" else summary.outcome
+    words = OUTCOMES.get(summary.outcome, summary.outcome)
     thumbs = [f"<div>{thumb_svg(thumb.shapes, thumb.alt)}</div>" for thumb in summary.thumbs[:2]]
     thumbs += ["<div></div>"] * (2 - len(thumbs))
     return (

@@ -10,7 +10,7 @@ from penstock.lab.report import tables
 from penstock.lab.report.pictures import DRAWN
 from penstock.lab.report.scene import Drawing, Key, Strip, message_names, scenes
 from penstock.lab.report.style import BRAND, document
-from penstock.lab.report.wording import LOOKS, VERDICT_LOOKS, code_in, instant, paragraphs, verdict_words
+from penstock.lab.report.wording import LOOKS, OUTCOMES, VERDICT_LOOKS, code_in, instant, paragraphs, verdict_words
 from penstock.lab.run import PICTURES
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ def _head(run: Run) -> str:
         events = f"{counts.pop():,} events" + (" in each run" if run.broken else "")
     else:
         events = " and ".join(f"{len(variant.history.events):,}" for variant in run.variants) + " events"
-    state = (
-        f'<span class="state {LOOKS[run.outcome]}">'
-        f"{run.outcome}{' here' if run.outcome == 'not observed' else ''}</span>"
-    )
+    state = f'<span class="state {LOOKS[run.outcome]}">{OUTCOMES.get(run.outcome, run.outcome)}</span>'
     return (
         f'<div class="head"><h1>{escape(run.scenario)}</h1>{state}'
         f'<p class="note under">{code_in(run.rule)} Seed {run.seed} · {instant(run.started_ms)} · '

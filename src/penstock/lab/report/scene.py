@@ -262,7 +262,7 @@ def time_axis(scene: Scene) -> Canvas:
     for place, (t_ms, words) in enumerate(scene.ticks()):
         canvas.text("tick", scene.at(t_ms), 14, words, anchor="start" if place == 0 else "middle")
     for start, end in scene.gaps:
-        canvas.text("lbl", scene.at((start + end) / 2), 14, f"{clock(end - start)} pass", anchor="middle")
+        canvas.text("lbl", scene.at((start + end) / 2), 14, f"{clock(end - start)} later", anchor="middle")
     return canvas
 
 

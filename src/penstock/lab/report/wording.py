@@ -17,8 +17,10 @@ LOOKS: dict[Outcome, str] = {
     "fails": "lost",
     "unknown": "unknown",
     "not observed": "unknown",
-    "breaks, as it must": "lost",
+    "breaks": "lost",
 }
+OUTCOMES: dict[Outcome, str] = {"not observed": "not observed here", "breaks": "breaks, as it must"}
+"""How a page says what it is not enough to name."""
 VERDICT_LOOKS = {"held": "done", "failed": "lost", "unknown": "unknown"}
 TYPE_LOOKS = {"ok": "done", "fail": "lost", "info": "unknown", "invoke": "offered"}
 DONE = {"send": "stored", "delete": "deleted", "dead": "in the dead-letter queue"}
