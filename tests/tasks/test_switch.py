@@ -39,6 +39,12 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[CuttingProxy]:
         yield running
 
 
+@pytest.fixture(params=["sqlite", "unix", "http-sqlite", "http-postgres", "postgres-in-process"])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """A URL of each kind under which processes share a store: found before a test's event loop runs."""
+    return url_of(request.param, request)
+
+
 def url_of(kind: str, request: pytest.FixtureRequest) -> str:
     match kind:
         case "http-sqlite":
@@ -153,13 +159,11 @@ COLLECTOR = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "unix", "http-sqlite", "http-postgres", "postgres-in-process"])
 async def test_offers_of_a_killed_worker_cost_no_attempt_and_are_offered_again(
-    kind: str, name: str, request: pytest.FixtureRequest, tmp_path: Path
+    shared_url: str, name: str, tmp_path: Path
 ) -> None:
-    url = url_of(kind, request)
-    (tmp_path / "collector.py").write_text(textwrap.dedent(COLLECTOR.format(url=url, name=name)))
-    async with Penstock(url, timeout=20) as app:
+    (tmp_path / "collector.py").write_text(textwrap.dedent(COLLECTOR.format(url=shared_url, name=name)))
+    async with Penstock(shared_url, timeout=20) as app:
         await app.queues.put(name, offer_ms=OFFER_MS)
 
         @app.task(name=name, queue=name)
