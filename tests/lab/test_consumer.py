@@ -371,6 +371,7 @@ def test_sigterm_lets_work_in_flight_end_and_takes_no_more(sqlite_laboratory: La
         stage.sleep(2)
         stage.terminate(consumer)
         stage.wait(consumer)
+        assert "a second signal ends this at once" in consumer.output.read_text(encoding="utf-8")
 
     seen = play(sqlite_laboratory, do)
     assert [event.code for event in seen.of("exit") if event.process == "A"] == [0]
@@ -388,7 +389,6 @@ def test_a_second_signal_ends_it_at_once(sqlite_laboratory: Laboratory) -> None:
         stage.sleep(1)
         stage.terminate(consumer)
         stage.wait(consumer)
-        assert "a second signal ends this at once" in consumer.output.read_text(encoding="utf-8")
 
     seen = play(sqlite_laboratory, do)
     last = seen.of("signal")[-1]
