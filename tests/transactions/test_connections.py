@@ -196,6 +196,8 @@ class _Cursor:
             sql = (sql % (("?",) * len(parameters))).replace("%%", "%")
         elif style == "pyformat":
             sql = sql % {key: f":{key}" for key in parameters}
+        elif style == "numeric":  # A name to SQLite, which from Python 3.12 on says that it wants names for it.
+            parameters = {str(number): value for number, value in enumerate(parameters, 1)}
         self._cursor.execute(sql, parameters)
         self.rowcount = self._cursor.rowcount
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,11 @@ class HttpServer(uvicorn.Server):
             make, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         loop = asyncio.get_running_loop()
-        self.servers = [await loop.create_unix_server(protocol, sock=listener, backlog=_BACKLOG)]
+        more: dict[str, Any] = {}
+        if "cleanup_socket" in inspect.signature(loop.create_unix_server).parameters:
+            # From Python 3.13 on the loop would look for the file where it was bound, to remove it: it has moved since.
+            more["cleanup_socket"] = False
+        self.servers = [await loop.create_unix_server(protocol, sock=listener, backlog=_BACKLOG, **more)]
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
