@@ -29,7 +29,7 @@ class Standby:
     async def is_given_up(self) -> None:
         """End the waits, as an operator or a time limit does: the server then says that it has committed.
 
-        Return once these waits are over. A session that was told to end its wait goes on waiting for a moment, and who
+        Return once these waits are over. A session whose wait was cancelled still shows it for a moment, and who
         took that for the next wait would find nothing to give up.
         """
         given_up = {wait.removeprefix("t|") for wait in (await self._ask(CANCEL)).splitlines()}

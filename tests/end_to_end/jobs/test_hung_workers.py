@@ -72,7 +72,7 @@ def returned(api: Api) -> int:
 
 
 def until_offered(api: Api, count: int) -> None:
-    """Wait until so many jobs are offered, which nothing signals, or were already; let later offers be for long."""
+    """Wait until this many jobs are or were offered, which nothing signals; make later offers last long."""
     while api.counts() != {"offered": count} and not returned(api):
         pass
     api.change_queue(offer_ms=HOUR_MS)

@@ -23,7 +23,7 @@ TICKS_MAX = 6
 IDLE_PART, IDLE_MS = 0.2, 1_000
 """How long nothing must happen for a picture with gaps to leave that out: a part of the whole time, and at least."""
 BUSY_PART, GAPS_MAX = 0.4, 2
-"""A picture has gaps only if no more than this part of the time is left, and only so many."""
+"""A picture has gaps only if they leave at most this part of the time, and at most this many."""
 GAP = 0.1
 """How wide such a gap is, as a part of the width."""
 _GAP_LABEL = 0.19
