@@ -138,3 +138,10 @@ def test_a_whole_batch_can_be_deleted_on_receive(sqs: Any, queue_url: str) -> No
     assert consumer.run() == 0
     consumer.close()
     assert left(sqs, queue_url) == 0
+
+
+def test_a_signal_after_the_work_does_not_fail_the_end(sqs: Any, queue_url: str) -> None:
+    consumer = consumer_of(queue_url)
+    assert consumer.run() == 0
+    consumer.stop()
+    consumer.close()

@@ -62,23 +62,15 @@ async def parts(sqs: SqsService, url: str, **settings: Any) -> AsyncIterator[Par
         client.close()
 
 
-async def test_a_message_is_hidden_for_as_long_as_its_queue_says(ours: SqsService) -> None:
+@pytest.mark.parametrize(("visibility_s", "hidden_s"), [(None, 7), (20, 20)], ids=["of the queue", "of the consumer"])
+async def test_a_visibility_of_the_consumer_overrides_that_of_the_queue(
+    ours: SqsService, visibility_s: int | None, hidden_s: int
+) -> None:
     url = ours.create("orders", VisibilityTimeout="7")
     ours.send(url, "a")
-    async with parts(ours, url) as opened:
+    async with parts(ours, url, visibility_s=visibility_s) as opened:
         assert len(await opened.receiver.receive(10, 0)) == 1
-        ours.advance(6)
-        assert ours.counts(url) == (0, 1)
-        ours.advance(1)
-        assert ours.counts(url) == (1, 0)
-
-
-async def test_a_visibility_of_the_consumer_overrides_that_of_the_queue(ours: SqsService) -> None:
-    url = ours.create("orders", VisibilityTimeout="7")
-    ours.send(url, "a")
-    async with parts(ours, url, visibility_s=20) as opened:
-        assert len(await opened.receiver.receive(10, 0)) == 1
-        ours.advance(19)
+        ours.advance(hidden_s - 1)
         assert ours.counts(url) == (0, 1)
         ours.advance(1)
         assert ours.counts(url) == (1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -30,7 +31,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Both settings in a few words: `("conditional write on", "conditional write off")`."""
 
 
-class Scenario:
+class Scenario(ABC):
     """A failure on purpose. A subclass says what it is about and plays it; it has no state.
 
     `play` runs once for the protected variant and once for the broken one: `stage.broken` says which.
@@ -54,16 +55,16 @@ class Scenario:
     slow: ClassVar[bool] = False
     """Whether it takes minutes on the system's clock."""
 
-    def validate(self, knobs: Knobs) -> None:
+    def validate(self, knobs: Knobs) -> None:  # noqa: B027 - most scenarios have no such knobs
         """Raise `BadValue` for knobs that are right one by one and do not go together."""
 
     def queue(self, knobs: Knobs, *, broken: bool) -> QueueSettings:  # noqa: ARG002 - a scenario may need either
         """Return how its queues are made."""
         return QueueSettings()
 
+    @abstractmethod
     def play(self, stage: Stage) -> None:
         """Make it happen."""
-        raise NotImplementedError
 
     def bounds(self, knobs: Knobs) -> suites.Knobs:
         """Return what its checks need to know of the knobs."""
